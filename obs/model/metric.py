@@ -138,7 +138,9 @@ class Engine:
     ``model_label`` is the label that holds the model's name (normalised to ``model`` when recorded);
     ``version_label`` likewise ("" = none); ``rank_label`` the label of a data-parallel rank.
     ``own`` are matchers that tell this engine's series from another's with the same names.
-    ``prefixes`` are spellings of the names in other deployments: dialect name -> {native prefix: its spelling}.
+    ``dialects`` are spellings of the names in other deployments: dialect -> {native prefix: its spelling}.
+    ``hides`` names the signals that Triton itself reports wrongly for this backend's models (it hands the
+    request over at once); they are not recorded for those models.
     ``signals`` gives for each signal either its sources, best or newest first, or ``Missing``.
     """
 
@@ -152,6 +154,7 @@ class Engine:
     rank_label: str = ""
     own: str = ""
     dialects: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    hides: tuple[str, ...] = ()
     captured: bool = True
     preallocates_gpu_memory: bool = False
     notes: str = ""

@@ -1,0 +1,5 @@
+"""``python -m obs``."""
+
+from obs.cli.main import run
+
+run()

@@ -1,0 +1,119 @@
+"""Latency against objectives, from the best source the server has: histogram, else summary, else the mean."""
+
+from __future__ import annotations
+
+from obs.alerts.names import labels, series
+from obs.alerts.recordings import llm_engines, recorded
+from obs.alerts.thresholds import above, has_traffic
+from obs.config import Config
+from obs.model.rule import Alert, Group, NoData
+from obs.promql import indent, number, on, one_of, selector
+
+_IDLE = "A quantile of no observations is NaN and is dropped: no traffic is not fast."
+
+
+def group(config: Config) -> Group:
+    L = labels(config)
+    llm = llm_engines(config)
+    plain, inside = one_of("engine", llm, negate=True), one_of("engine", llm)
+    requests = has_traffic(config, series("model", "requests", "rate"))
+    floor = (L.model, requests)
+    p99, mean = series("model", "request_latency_seconds", "p99"), series("model", "request_latency_seconds", "mean")
+    source = series("model", "latency_source", "present")
+    alerts = [
+        Alert(
+            "InferenceLatencyP99High", above(config, p99, "latency_p99", plain, and_on=floor), "5m", "warning",
+            "{{ $labels.model }} answers 1 request in 100 slower than {{ $value | humanizeDuration }}",
+            "P99 request latency of model {{ $labels.model }} version {{ $labels.version }} is "
+            "{{ $value | humanizeDuration }} (source: {{ $labels.source }}; a summary is that of the worst replica).",
+            NoData("silent", f"{_IDLE} A server without a source is reported where an objective is declared.",
+                   "InferenceLatencySourceMissing"),
+            limits=("slo.latency_p99", "limits.request_rate_floor"),
+            blind_spots=(
+                "An error answered through Triton's Python backend counts as a success, and fast failures lower the P99.",
+                "For decoupled Python models Triton's request time ends when execute() returns.",
+            ),
+        ),
+        Alert(
+            "InferenceLatencyMeanHigh",
+            f"(\n{indent(above(config, mean, 'latency_p99', plain, and_on=floor))}\n)\nunless {on(L.model)}\n{p99}",
+            "5m", "warning",
+            "{{ $labels.model }} answers in {{ $value | humanizeDuration }} on average",
+            "The mean (not a P99: the server exports no quantile here) request latency of model {{ $labels.model }} "
+            "version {{ $labels.version }} is {{ $value | humanizeDuration }}, above the P99 objective: the P99 is "
+            "worse still.",
+            NoData("silent", "No finished request, no mean.", "InferenceTrafficDrop"),
+            limits=("slo.latency_p99", "limits.request_rate_floor"),
+            blind_spots=("A mean hides a slow tail: it fires later than a P99 would.",),
+        ),
+    ]
+    declared = config.model_slos("latency_p99")
+    if declared or config.slo_given("latency_p99"):
+        watched = "" if config.slo_given("latency_p99") else one_of("model", declared)
+        alerts.append(
+            Alert(
+                "InferenceLatencySourceMissing",
+                f"{selector(series('model', 'model_loaded', 'count'), watched)} unless {on(L.model)} {source}",
+                "15m", "info",
+                "The P99 objective of {{ $labels.model }} cannot be judged",
+                "Model {{ $labels.model }} version {{ $labels.version }} ({{ $value }} replicas) has a P99 objective, "
+                "but its server exports neither a latency histogram nor a summary: only the mean is watched. Start "
+                "Triton with --metrics-config summary_latencies=true (costs throughput; measure it) or, from 26.01, "
+                "--metrics-config histogram_latencies=true.",
+                NoData("fires", "The absence of a latency source is what it reports.", "InferenceModelVanished"),
+                limits=("slo.latency_p99",),
+            )
+        )
+    if llm:
+        engine_histograms = NoData("silent", f"{_IDLE} vLLM with --disable-log-stats, or Triton without "
+                                   "REPORT_CUSTOM_METRICS, exports none.", "InferenceMetricsEmpty")
+        alerts += [
+            Alert(
+                "LLMTimeToFirstTokenP99High",
+                above(config, series("model", "time_to_first_token_seconds", "p99"), "ttft_p99", inside, and_on=floor),
+                "5m", "warning",
+                "{{ $labels.model }} lets 1 user in 100 wait {{ $value | humanizeDuration }} for the first token",
+                "P99 time to first token of {{ $labels.model }} is {{ $value | humanizeDuration }}: requests queue for "
+                "the KV cache or a slot, or prefill is slow (long prompts, prefix cache misses).",
+                engine_histograms, limits=("slo.ttft_p99", "limits.request_rate_floor"),
+                blind_spots=("Triton's vLLM backend has no bucket above 10 s: longer waits read 10 s.",),
+                dashboard="obs-llm",
+            ),
+            Alert(
+                "LLMInterTokenLatencyP99High",
+                above(config, series("model", "inter_token_latency_seconds", "p99"), "itl_p99", inside, and_on=floor),
+                "5m", "warning",
+                "{{ $labels.model }} pauses {{ $value | humanizeDuration }} between tokens (P99)",
+                "P99 time between two outputs of one request of {{ $labels.model }} is {{ $value | humanizeDuration }}: "
+                "the batch is too large, prefills interrupt decoding, or the GPU throttles.",
+                engine_histograms, limits=("slo.itl_p99", "limits.request_rate_floor"),
+                blind_spots=("With speculative decoding one output holds several tokens: this is not per token.",),
+                dashboard="obs-llm",
+            ),
+            Alert(
+                "LLMRequestLatencyP99High",
+                above(config, p99, "llm_latency_p99", inside, and_on=floor),
+                "5m", "warning",
+                "{{ $labels.model }} takes {{ $value | humanizeDuration }} for a generation (P99)",
+                "P99 time from request to last token of {{ $labels.model }} is {{ $value | humanizeDuration }}.",
+                engine_histograms, limits=("slo.llm_latency_p99", "limits.request_rate_floor"),
+                blind_spots=(
+                    "Observed when a request finishes: nothing while it hangs. Aborted requests are never observed.",
+                ),
+                dashboard="obs-llm",
+            ),
+            Alert(
+                "LLMLatencyBeyondBuckets",
+                f"{series('model', 'beyond_top_bucket', 'ratio')} > {number(config.limit('beyond_buckets'))}\n"
+                f"and {on(L.model)}\n{requests}",
+                "10m", "warning",
+                "{{ $value | humanizePercentage }} of {{ $labels.model }}'s {{ $labels.signal }} is off the scale",
+                "{{ $value | humanizePercentage }} of the observations of {{ $labels.signal }} for model "
+                "{{ $labels.model }} lie above the largest finite bucket: the P99 shown is only that bound.",
+                engine_histograms, limits=("limits.beyond_buckets", "limits.request_rate_floor"),
+                dashboard="obs-llm",
+            ),
+        ]
+        if not recorded(config, "inter_token_latency_seconds"):
+            alerts = [alert for alert in alerts if alert.name != "LLMInterTokenLatencyP99High"]
+    return Group("obs-latency", "latency", "Requests are answered too slowly.", tuple(alerts))

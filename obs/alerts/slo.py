@@ -1,0 +1,136 @@
+"""Error budgets: multi-window burn-rate alerts for models that declare an objective.
+
+Method: Google SRE Workbook, chapter 5, "Multiwindow, multi-burn-rate alerts". Errors and requests are summed
+over the window before they are divided, so busy minutes weigh more than quiet ones.
+"""
+
+from __future__ import annotations
+
+from obs.alerts.names import labels, series
+from obs.alerts.recordings import bucket_bounds, le, llm_engines
+from obs.config import Config
+from obs.engines import BY_NAME as ENGINES
+from obs.errors import ConfigError
+from obs.model.metric import Histogram, Missing
+from obs.model.rule import Alert, Group, NoData, Recording
+from obs.promql import by, duration, number, on, one_of, quote, selector
+
+
+def groups(config: Config) -> tuple[Group, ...]:
+    """The recording and alerting groups; none when no model declares an objective."""
+    rules: list[Recording] = []
+    alerts: list[Alert] = []
+    available = _objectives(config, "availability")
+    if available:
+        alerts += _burn(
+            config, "InferenceAvailabilityBudgetBurn", "availability", available,
+            series("model", "request_failures", "rate"), series("model", "request_attempts", "rate"),
+            "fails requests", "slo.availability",
+            ("An error answered through Triton's Python backend counts as a success and burns no budget.",),
+        )
+    quick = _objectives(config, "latency_objective")
+    if quick:
+        rules += _slow_requests(config, quick)
+        alerts += _burn(
+            config, "InferenceLatencyBudgetBurn", "latency", quick,
+            series("model", "latency_errors", "rate"), series("model", "request_latency_seconds", "rate"),
+            "answers slowly", "slo.latency_objective",
+            ("Only engines with a request-latency histogram are judged: a summary counts no slow requests.",),
+        )
+    found = []
+    if rules:
+        found.append(Group("obs-record-slo", "slo", "Slow requests, for latency budgets.", tuple(rules)))
+    if alerts:
+        found.append(Group("obs-slo", "slo", "Error budgets burn too fast.", tuple(alerts)))
+    return tuple(found)
+
+
+def _objectives(config: Config, key: str) -> dict[str, float]:
+    """model → objective; the model "" stands for all that declare none of their own."""
+    found = config.model_slos(key)
+    default = config.slo(key)
+    return found if default is None else {"": default, **found}
+
+
+def _matcher(model: str, objectives: dict[str, float]) -> str:
+    return one_of("model", [model]) if model else one_of("model", [name for name in objectives if name], negate=True)
+
+
+def _burn(config: Config, name: str, what: str, objectives: dict[str, float], bad: str, total: str, verb: str,
+          limit: str, blind: tuple[str, ...]) -> list[Alert]:
+    keep = by((*labels(config).model, "engine"))
+    alerts = []
+    for window in config.burn_windows:
+        arms = []
+        for model, objective in objectives.items():
+            match = _matcher(model, objectives)
+            budget = number(round(1 - objective, 9))
+
+            def burn(span: float, match: str = match) -> str:
+                length = duration(span)
+                return (
+                    f"sum {keep} (sum_over_time({selector(bad, match)}[{length}]))\n  / "
+                    f"(sum {keep} (sum_over_time({selector(total, match)}[{length}])) > 0)"
+                )
+
+            threshold = f"{number(window.factor)} * {budget}"
+            arms.append(f"{burn(window.long)}\n  > {threshold}\nand\n{burn(window.short)}\n  > {threshold}")
+        expr = arms[0] if len(arms) == 1 else "\nor\n".join(
+            "(\n" + "\n".join(f"  {line}" for line in arm.splitlines()) + "\n)" for arm in arms
+        )
+        alerts.append(
+            Alert(
+                name, expr, "2m" if window.severity == "critical" else "15m", window.severity,
+                f"{{{{ $labels.model }}}} {verb} and burns its {what} budget",
+                f"{{{{ $value | humanizePercentage }}}} of the requests to {{{{ $labels.model }}}} in "
+                f"{duration(window.long)} miss its {what} objective: its error budget burns at least "
+                f"{window.factor:g} times too fast (over {duration(window.long)} and {duration(window.short)}).",
+                NoData("silent", "Without requests no budget burns.", "InferenceTrafficDrop"),
+                labels={"long": duration(window.long), "short": duration(window.short)},
+                limits=(limit,), blind_spots=blind,
+            )
+        )
+    return alerts
+
+
+def _slow_requests(config: Config, objectives: dict[str, float]) -> list[Recording]:
+    """Requests per second over each model's P99 limit, from the bucket at that limit."""
+    L = labels(config)
+    llm = set(llm_engines(config))
+    buckets = series("model", "request_latency_seconds", "bucket_rate")
+    rules = []
+    for engine_name in config.engines:
+        engine = ENGINES[engine_name]
+        bounds = bucket_bounds(engine, "request_latency_seconds")
+        if not bounds:
+            continue
+        key = "llm_latency_p99" if engine_name in llm else "latency_p99"
+        scale = _scale(engine_name)
+        own = f"engine={quote(engine_name)}"
+        for model in objectives:
+            limit = config.model_slos(key).get(model, config.slo(key)) if model else config.slo(key)
+            assert limit is not None
+            bound = next((b for b in bounds if abs(b - limit) < 1e-9), None)
+            if bound is None:
+                near = min(bounds, key=lambda b: abs(b - limit))
+                raise ConfigError(
+                    f"{config.path}: models.{model or '*'}.{key}: {limit:g}s is no bucket bound of {engine_name}'s "
+                    f"latency histogram, so latency_objective cannot be counted; use {near:g}s"
+                )
+            match = _matcher(model, objectives)
+            inside = selector(buckets, own, match, le(round(bound / scale, 9)))
+            every = selector(buckets, own, match, 'le="+Inf"')
+            rules.append(
+                Recording(
+                    series("model", "latency_errors", "rate"),
+                    f"sum {by(L.model)} ({every})\n- {on(L.model)}\nsum {by(L.model)} ({inside})",
+                    f"Requests slower than {limit:g} s. Per second.", {"engine": engine_name},
+                )
+            )
+    return rules
+
+
+def _scale(engine_name: str) -> float:
+    sources = ENGINES[engine_name].signals["request_latency_seconds"]
+    assert not isinstance(sources, Missing)
+    return next(source.scale for source in sources if isinstance(source, Histogram))

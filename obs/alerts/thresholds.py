@@ -1,0 +1,33 @@
+"""Comparisons with a limit that each model may set for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from obs.config import Config
+from obs.promql import number, on, one_of, selector
+
+
+def above(config: Config, series: str, key: str, *matchers: str, and_on: tuple[Iterable[str], str] | None = None) -> str:
+    """``series > limit`` where models with their own ``models.<model>.<key>`` are compared with that.
+
+    ``matchers`` narrow the series. ``and_on=(labels, condition)`` is required beside each comparison.
+    """
+    own = config.model_slos(key)
+    default = config.slo(key)
+    tail = f"\nand {on(tuple(and_on[0]))}\n{and_on[1]}" if and_on else ""
+    by_limit: dict[float, list[str]] = {}
+    for model, limit in own.items():
+        by_limit.setdefault(limit, []).append(model)
+    arms = []
+    if default is not None:
+        others = one_of("model", own, negate=True)
+        arms.append(f"{selector(series, *matchers, others)} > {number(default)}{tail}")
+    for limit, models in sorted(by_limit.items()):
+        arms.append(f"{selector(series, *matchers, one_of('model', models))} > {number(limit)}{tail}")
+    return "\nor\n".join(f"({arm})" for arm in arms) if len(arms) > 1 else arms[0]
+
+
+def has_traffic(config: Config, rate_series: str) -> str:
+    """The floor under which a mean or ratio says nothing."""
+    return f"{rate_series} > {number(config.limit('request_rate_floor'))}"

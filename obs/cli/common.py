@@ -1,0 +1,24 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE",
+        help="obs.yaml to use (default: ./obs.yaml if it is there, else the built-in defaults)",
+    )
+
+
+def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
+    parser.add_argument("--format", choices=formats, default=formats[0], help="output form (default: %(default)s)")
+
+
+def colour() -> bool:
+    """Whether standard output may be coloured: a terminal, and NO_COLOR is not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -1,0 +1,96 @@
+"""``obs``: finds the command, imports only its module, and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+from obs import __version__
+from obs.errors import ObsError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "build": ("obs.cli.build", "write rules, dashboards and docs"),
+    "check": ("obs.cli.check", "find faults in rules, dashboards and tests"),
+    "test": ("obs.cli.test", "run the promtool unit tests and report their coverage"),
+    "replay": ("obs.cli.replay", "play a recording through the rules on a private Prometheus"),
+    "config": ("obs.cli.config", "show the effective configuration and the reason for each value"),
+}
+
+EXIT_CODES = """exit codes:
+  0  all is well
+  1  findings: a check, a test or a comparison failed
+  2  the input is wrong (arguments, obs.yaml, a file)
+  3  the work could not be done (a missing tool, an unwritable output, an unreachable server)
+"""
+
+
+class _Command(Protocol):
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+def parser_for(name: str | None) -> argparse.ArgumentParser:
+    """The parser; only command ``name`` gets its arguments, so that the others are not imported."""
+    parser = argparse.ArgumentParser(
+        prog="obs",
+        description="Observability pack and alert evaluator for Triton Inference Server and vLLM.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"obs {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command, (_, text) in COMMANDS.items():
+        sub = commands.add_parser(
+            command, help=text, description=text[0].upper() + text[1:] + ".", epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        )
+        if command == name:
+            _module(command).add_arguments(sub)
+    return parser
+
+
+def _module(command: str) -> _Command:
+    try:
+        return importlib.import_module(COMMANDS[command][0])  # type: ignore[return-value]
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("obs"):
+            raise
+        raise ObsError(
+            f"obs {command}: needs the Python package {error.name}; install it with: pip install 'obs-inference[pack]'"
+        ) from error
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the return value is the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = next((word for word in words if word in COMMANDS), None)
+    try:
+        args = parser_for(name).parse_args(words)
+        return _module(args.command).run(args)
+    except ObsError as error:
+        for line in str(error).splitlines():
+            print(f"obs: {line}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader (head, less) went away: not an error, and nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("obs: interrupted", file=sys.stderr)
+        return 130
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()
+
+

@@ -1,0 +1,524 @@
+"""``obs.yaml``: what may be configured, read, validated and explained.
+
+Everything is optional. An unknown key, a value with the wrong unit or out of range is refused with one line
+that names the file, the key path, the reason and, for a name, the nearest valid one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+
+from obs.catalog.limits import BURN_WINDOWS, BY_PATH, LIMITS, SEASONS, BurnWindow, Limit
+from obs.errors import ConfigError
+from obs.promql import duration
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+DEFAULT_RUNBOOKS = "https://github.com/obs-inference/obs/blob/main/alerts/runbooks"
+ENGINE_NAMES = (
+    "triton", "triton-vllm", "triton-trtllm", "vllm", "trtllm-serve", "dynamo", "sglang", "dcgm", "sidecar",
+)
+DEFAULT_ENGINES = ("triton", "triton-vllm", "triton-trtllm", "vllm", "dcgm")
+DIALECTS = ("standard", "ray", "ray-colon", "kserve")
+
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+def seconds(value: object) -> float:
+    """``"100ms"``, ``"5m"``, ``"1h30m"`` → seconds. Raises ``ValueError`` for anything without a unit."""
+    if isinstance(value, bool) or not isinstance(value, str):
+        raise ValueError(f"{value!r} has no unit; write a duration such as 100ms, 5m or 1h30m")
+    text = value.strip()
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{value!r} is not a duration; write one such as 100ms, 5m or 1h30m")
+    return sum(float(count) * _SECONDS[unit] for count, unit in _PART.findall(text))
+
+
+def ratio(value: object) -> float:
+    """``0.9`` or ``"90%"`` → 0.9. Raises ``ValueError`` for a number that is not 0 to 1."""
+    if isinstance(value, str) and re.fullmatch(r"\d+(?:\.\d+)?\s*%", value.strip()):
+        return float(value.strip().rstrip("%")) / 100
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"{value!r} is not a ratio; write 0 to 1 (such as 0.9) or a percentage (such as 90%)")
+    return float(value)
+
+
+def plain(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number; write a plain number without a unit")
+    return float(value)
+
+
+_PARSERS: dict[str, Callable[[object], float]] = {
+    "duration": seconds, "ratio": ratio, "number": plain, "factor": plain,
+}
+
+
+def show(value: float, quantity: str) -> str:
+    """``value`` as it would be written in ``obs.yaml``."""
+    return duration(value) if quantity == "duration" else f"{value:g}"
+
+
+def _bounded(limit: Limit) -> Callable[[object], float]:
+    parse = _PARSERS[limit.quantity]
+
+    def check(value: object) -> float:
+        parsed = parse(value)
+        if not limit.low <= parsed <= limit.high:
+            low, high = show(limit.low, limit.quantity), show(limit.high, limit.quantity)
+            raise ValueError(f"{value!r} is out of range; write a value from {low} to {high}")
+        return parsed
+
+    return check
+
+
+def _label_name(value: object) -> str:
+    if not isinstance(value, str) or not _LABEL.fullmatch(value):
+        raise ValueError(f"{value!r} is not a label name; use letters, digits and _")
+    return value
+
+
+def _matchers(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f'{value!r} is not a list of matchers; write them as text, such as \'job="triton"\'')
+    text = value.strip().strip("{}").strip()
+    if not re.fullmatch(r'(?:[a-zA-Z_]\w*\s*(?:=|!=|=~|!~)\s*"(?:[^"\\]|\\.)*"\s*,?\s*)*', text):
+        raise ValueError(f'{value!r} is not a list of matchers; write them such as job="triton",tier="prod"')
+    return text.rstrip(", ")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is not text")
+    return str(value)
+
+
+Duration = Annotated[float, BeforeValidator(seconds)]
+LabelName = Annotated[str, BeforeValidator(_label_name)]
+Matchers = Annotated[str, BeforeValidator(_matchers)]
+Text = Annotated[str, BeforeValidator(_text)]
+EngineName = Literal[
+    "triton", "triton-vllm", "triton-trtllm", "vllm", "trtllm-serve", "dynamo", "sglang", "dcgm", "sidecar"
+]
+DialectName = Literal["standard", "ray", "ray-colon", "kserve"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+def _section(section: str) -> type[_Strict]:
+    fields: dict[str, Any] = {
+        limit.key: (Annotated[float | None, BeforeValidator(_bounded(limit))], Field(default=None))
+        for limit in LIMITS
+        if limit.section == section
+    }
+    return create_model(f"_{section.title()}", __base__=_Strict, **fields)
+
+
+_Slo = _section("slo")
+_Limits = _section("limits")
+_Windows = _section("windows")
+
+
+class _Labels(_Strict):
+    cluster: LabelName = "cluster"
+    namespace: LabelName = "namespace"
+    pod: LabelName = "pod"
+
+
+class _Interval(_Strict):
+    scrape: Duration = 30.0
+    evaluation: Duration = 30.0
+
+
+class _Alert(_Strict):
+    enabled: bool = True
+    severity: Literal["critical", "warning", "info"] | None = None
+    for_: Annotated[float | None, BeforeValidator(seconds)] = Field(default=None, alias="for")
+    keep_firing_for: Annotated[float | None, BeforeValidator(seconds)] = None
+    labels: dict[LabelName, Text] = Field(default_factory=dict)
+
+
+class _Burn(_Strict):
+    long: Duration
+    short: Duration
+    factor: Annotated[float, BeforeValidator(plain)]
+    severity: Literal["critical", "warning"] = "critical"
+
+
+class _File(_Strict):
+    engines: list[EngineName] = Field(default_factory=lambda: list(DEFAULT_ENGINES), min_length=1)  # type: ignore[arg-type]
+    dialects: dict[EngineName, list[DialectName]] = Field(default_factory=dict)
+    selectors: dict[EngineName, Matchers] = Field(default_factory=dict)
+    jobs: list[Text] = Field(default_factory=list)
+    labels: _Labels = Field(default_factory=_Labels)
+    interval: _Interval = Field(default_factory=_Interval)
+    slo: _Slo = Field(default_factory=_Slo)  # type: ignore[valid-type]
+    models: dict[Text, _Slo] = Field(default_factory=dict)  # type: ignore[valid-type]
+    limits: _Limits = Field(default_factory=_Limits)  # type: ignore[valid-type]
+    windows: _Windows = Field(default_factory=_Windows)  # type: ignore[valid-type]
+    seasons: list[Duration] = Field(default_factory=lambda: list(SEASONS))
+    burn_windows: list[_Burn] = Field(default_factory=list)
+    alerts: dict[Text, _Alert] = Field(default_factory=dict)
+    extra_labels: dict[LabelName, Text] = Field(default_factory=dict)
+    runbook_base_url: Text = DEFAULT_RUNBOOKS
+    ensembles: dict[Text, list[Text]] = Field(default_factory=dict)
+    idle_exclude: list[Text] = Field(default_factory=list)
+    expected_gpus: dict[Text, int] = Field(default_factory=dict)
+    aliases: dict[Text, Text] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AlertOverride:
+    """What ``alerts.<name>`` (or ``alerts."*"``) changes; ``None`` leaves the pack's own value."""
+
+    enabled: bool = True
+    severity: Literal["critical", "warning", "info"] | None = None
+    for_: float | None = None
+    keep_firing_for: float | None = None
+    labels: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of ``obs config --show``: key path, value as written, where it comes from and why."""
+
+    path: str
+    value: str
+    origin: str
+    why: str
+
+
+class Config:
+    """The effective configuration: the defaults with ``obs.yaml`` laid over them."""
+
+    def __init__(self, given: _File, path: str = "defaults") -> None:
+        self._given = given
+        self.path = path
+
+    # -- plain parts ------------------------------------------------------------------------------
+    @property
+    def engines(self) -> tuple[str, ...]:
+        return tuple(name for name in ENGINE_NAMES if name in self._given.engines)
+
+    def dialects(self, engine: str) -> tuple[str, ...]:
+        return tuple(self._given.dialects.get(engine, ("standard",)))  # type: ignore[call-overload]
+
+    def selector(self, engine: str) -> str:
+        """Matchers that every series of this engine must satisfy ("" = any)."""
+        return str(self._given.selectors.get(engine, ""))  # type: ignore[call-overload]
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        return tuple(self._given.jobs)
+
+    @property
+    def cluster(self) -> str:
+        return self._given.labels.cluster
+
+    @property
+    def namespace(self) -> str:
+        return self._given.labels.namespace
+
+    @property
+    def pod(self) -> str:
+        return self._given.labels.pod
+
+    @property
+    def scrape_interval(self) -> float:
+        return self._given.interval.scrape
+
+    @property
+    def evaluation_interval(self) -> float:
+        return self._given.interval.evaluation
+
+    @property
+    def extra_labels(self) -> Mapping[str, str]:
+        return self._given.extra_labels
+
+    @property
+    def runbook_base_url(self) -> str:
+        return self._given.runbook_base_url.rstrip("/")
+
+    @property
+    def ensembles(self) -> Mapping[str, list[str]]:
+        return self._given.ensembles
+
+    @property
+    def idle_exclude(self) -> tuple[str, ...]:
+        return tuple(self._given.idle_exclude)
+
+    @property
+    def expected_gpus(self) -> Mapping[str, int]:
+        """job → number of GPUs that each of its servers must report."""
+        return self._given.expected_gpus
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        return self._given.aliases
+
+    @property
+    def seasons(self) -> tuple[float, ...]:
+        return tuple(self._given.seasons)
+
+    @property
+    def burn_windows(self) -> tuple[BurnWindow, ...]:
+        given = self._given.burn_windows
+        return tuple(BurnWindow(b.long, b.short, b.factor, b.severity) for b in given) or BURN_WINDOWS
+
+    # -- numbers ----------------------------------------------------------------------------------
+    def limit(self, key: str) -> float:
+        """The threshold ``limits.<key>``. ``KeyError`` for an unknown key."""
+        return self._number("limits", key)
+
+    def window(self, key: str) -> float:
+        """The window ``windows.<key>`` in seconds; ``rate`` is at least 4 scrapes."""
+        value = self._number("windows", key)
+        return max(value, 4 * self.scrape_interval) if key == "rate" else value
+
+    @property
+    def hold(self) -> float:
+        """Seconds for which the last sample of a gauge stands in for lost ones: 4 scrapes."""
+        return 4 * self.scrape_interval
+
+    def slo(self, key: str) -> float | None:
+        """The objective ``slo.<key>`` for models that declare none of their own."""
+        limit = BY_PATH[f"slo.{key}"]
+        given: float | None = getattr(self._given.slo, key)
+        return limit.default if given is None else given
+
+    def slo_given(self, key: str) -> bool:
+        """Whether the user set ``slo.<key>``."""
+        return getattr(self._given.slo, key) is not None
+
+    def model_slos(self, key: str) -> dict[str, float]:
+        """model → its own objective ``models.<model>.<key>``, for the models that declare it; sorted."""
+        found = {name: getattr(slo, key) for name, slo in sorted(self._given.models.items())}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _number(self, section: str, key: str) -> float:
+        limit = BY_PATH[f"{section}.{key}"]
+        given = getattr(getattr(self._given, section), key)
+        value = limit.default if given is None else given
+        assert value is not None
+        return float(value)
+
+    # -- alerts -----------------------------------------------------------------------------------
+    @cached_property
+    def alert_names(self) -> tuple[str, ...]:
+        return tuple(self._given.alerts)
+
+    def override(self, alert: str) -> AlertOverride:
+        """``alerts.<alert>`` over ``alerts."*"``."""
+        every, own = self._given.alerts.get("*", _Alert()), self._given.alerts.get(alert, _Alert())
+
+        def pick(key: str) -> Any:
+            value = getattr(own, key)
+            return getattr(every, key) if value is None else value
+
+        return AlertOverride(
+            enabled=own.enabled if "enabled" in own.model_fields_set else every.enabled,
+            severity=pick("severity"),
+            for_=pick("for_"),
+            keep_firing_for=pick("keep_firing_for"),
+            labels={**every.labels, **own.labels},
+        )
+
+    # -- explanation ------------------------------------------------------------------------------
+    def settings(self) -> list[Setting]:
+        """Every effective value with its origin and reason, in the order of the file format."""
+        g = self._given
+        rows: list[Setting] = []
+
+        def add(path: str, value: object, is_given: bool, why: str) -> None:
+            rows.append(Setting(path, str(value), self.path if is_given else "default", why))
+
+        top = g.model_fields_set
+        add("engines", ", ".join(self.engines), "engines" in top, "servers whose rules and panels are built")
+        for engine in self.engines:
+            if engine in g.dialects:
+                add(f"dialects.{engine}", ", ".join(self.dialects(engine)), True, "spellings of its metric names")
+            add(f"selectors.{engine}", self.selector(engine) or "(any)", engine in g.selectors,
+                "matchers that its series must satisfy")
+        add("jobs", ", ".join(self.jobs) or "(any that served an engine's metrics)", "jobs" in top,
+            "scrape jobs watched for being down")
+        for key, what in (("cluster", "cluster"), ("namespace", "namespace"), ("pod", "pod")):
+            add(f"labels.{key}", getattr(g.labels, key), key in g.labels.model_fields_set,
+                f"target label that names the {what}")
+        add("interval.scrape", duration(self.scrape_interval), "scrape" in g.interval.model_fields_set,
+            "scrape interval of the servers; every range is at least 4 of it")
+        add("interval.evaluation", duration(self.evaluation_interval), "evaluation" in g.interval.model_fields_set,
+            "evaluation interval of the rule groups")
+        for limit in LIMITS:
+            given = getattr(getattr(g, limit.section), limit.key)
+            if limit.section == "windows":
+                value: float | None = self.window(limit.key)
+            else:
+                value = limit.default if given is None else given
+            why = limit.why
+            if limit.path == "windows.rate" and value != (limit.default if given is None else given):
+                why += f"; raised to 4 x interval.scrape = {duration(4 * self.scrape_interval)}"
+            add(limit.path, "(not declared)" if value is None else show(value, limit.quantity), given is not None, why)
+        add("seasons", ", ".join(duration(s) for s in self.seasons) or "(none)", "seasons" in top,
+            "'the same time before' that traffic is compared with")
+        for window in self.burn_windows:
+            add(f"burn_windows.{duration(window.long)}/{duration(window.short)}", f"{window.factor:g}",
+                bool(g.burn_windows), f"burn-rate factor, severity {window.severity}")
+        for model, slo in sorted(g.models.items()):
+            for limit in LIMITS:
+                if limit.section == "slo" and getattr(slo, limit.key) is not None:
+                    add(f"models.{model}.{limit.key}", show(getattr(slo, limit.key), limit.quantity), True, limit.why)
+        for name in self.alert_names:
+            add(f"alerts.{name}", g.alerts[name].model_dump(exclude_unset=True, by_alias=True), True,
+                "changes to this alert" if name != "*" else "changes to every alert")
+        add("extra_labels", dict(self.extra_labels), "extra_labels" in top, "labels added to every alert")
+        add("runbook_base_url", self.runbook_base_url, "runbook_base_url" in top, "start of every runbook_url")
+        add("ensembles", dict(self.ensembles), "ensembles" in top, "ensemble: its steps, which are not idle by themselves")
+        add("idle_exclude", ", ".join(self.idle_exclude) or "(none)", "idle_exclude" in top, "models never called idle")
+        add("expected_gpus", dict(self.expected_gpus), "expected_gpus" in top, "GPUs each server of a job must report")
+        add("aliases", dict(self.aliases), "aliases" in top, "served model name: the name to record it under")
+        return rows
+
+
+def load_config(path: Path | None = None) -> Config:
+    """Read ``path``; without one, ``obs.yaml`` in the working directory if it is there, else the defaults.
+
+    Raises ``ConfigError`` whose text has one line per fault.
+    """
+    if path is None:
+        path = Path("obs.yaml")
+        if not path.exists():
+            return Config(_File())
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}; give a readable YAML file with --config") from error
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str, path: str = "obs.yaml") -> Config:
+    """Parse and validate the text of ``obs.yaml``; ``path`` is named in errors."""
+    try:
+        data = yaml.load(text, Loader=_UniqueKeyLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else path
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ConfigError(f"{where}: not valid YAML: {problem}; mend the line") from error
+    if data is None:
+        data = {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: holds a {type(data).__name__}; write a mapping of keys such as 'engines: [vllm]'")
+    try:
+        given = _File.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_line(path, detail, data) for detail in error.errors())) from None
+    _cross_check(given, path)
+    return Config(given, path)
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` or, with nothing near, the list of valid names."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"valid: {', '.join(names)}"
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """A SafeLoader that refuses a key given twice, which YAML libraries take silently."""
+
+
+def _unique_mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    seen: set[object] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        if isinstance(key, list | dict):
+            continue
+        if key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
+        seen.add(key)
+    return yaml.SafeLoader.construct_mapping(loader, node, deep)
+
+
+_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
+
+
+def _line(path: str, detail: ErrorDetails, data: Mapping[Any, Any]) -> str:
+    location = [part for part in detail["loc"] if part != "[key]"]
+    key = ".".join(str(part) for part in location)
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return f"{path}: {key}: unknown key; {nearest(str(location[-1]), _keys_at(location[:-1]))}"
+    if kind == "literal_error":
+        expected = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
+        value = str(detail["input"])
+        return f"{path}: {key}: {value!r} is not one of its values; {nearest(value, expected)}"
+    message = detail["msg"].removeprefix("Value error, ")
+    if kind in ("model_type", "dict_type"):
+        message = f"{detail['input']!r} is not a mapping of keys; write 'key: value' lines under it"
+    elif kind != "value_error":
+        message = f"{message[0].lower()}{message[1:]}; got {detail['input']!r}"
+    return f"{path}: {key or '(top)'}: {message}"
+
+
+def _keys_at(location: list[Any]) -> list[str]:
+    """The valid keys of the mapping at ``location``."""
+    model: Any = _File
+    for part in location:
+        if model is _File and part == "models":
+            model = _Slo
+        elif model is _File and part == "alerts":
+            model = _Alert
+        elif model is _File and part == "burn_windows":
+            model = _Burn
+        elif isinstance(model, type) and issubclass(model, BaseModel) and part in model.model_fields:
+            annotation = model.model_fields[part].annotation
+            model = annotation if isinstance(annotation, type) else model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _cross_check(given: _File, path: str) -> None:
+    """What no single value shows."""
+
+    def refuse(key: str, reason: str) -> None:
+        raise ConfigError(f"{path}: {key}: {reason}")
+
+    if given.interval.scrape <= 0 or given.interval.evaluation <= 0:
+        refuse("interval", "an interval must be above 0; write one such as 30s")
+    rate = getattr(given.windows, "rate")  # noqa: B009 - a field made at run time
+    if rate is not None and rate < 4 * given.interval.scrape:
+        need = duration(4 * given.interval.scrape)
+        refuse("windows.rate", f"{duration(rate)} is shorter than 4 scrapes; write at least {need} or leave it out")
+    for engine in given.dialects:
+        if engine != "vllm" and set(given.dialects[engine]) != {"standard"}:
+            refuse(f"dialects.{engine}", "only vllm has other spellings; leave it out")
+    if "trtllm-serve" in given.engines and not given.selectors.get("trtllm-serve"):
+        refuse("selectors.trtllm-serve", "its metric names have no prefix and clash with other programs'; "
+               "name its job, such as 'job=\"trtllm\"'")
+    for index, burn in enumerate(given.burn_windows):
+        if burn.short >= burn.long or burn.factor <= 0:
+            refuse(f"burn_windows.{index}", "short must be below long, and factor above 0")
+    for job, count in given.expected_gpus.items():
+        if count < 1:
+            refuse(f"expected_gpus.{job}", f"{count} is not a number of GPUs; write 1 or more")
+    for ensemble, steps in given.ensembles.items():
+        if ensemble in steps:
+            refuse(f"ensembles.{ensemble}", "an ensemble cannot be its own step; list only its steps")
+    labels = [given.labels.cluster, given.labels.namespace, given.labels.pod]
+    if len(set(labels)) != 3:
+        refuse("labels", "cluster, namespace and pod must be three different labels")

@@ -1,0 +1,140 @@
+"""Rules as the evaluator needs them: plain, from the pack's own groups or from rule files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from obs.errors import InputError
+from obs.model.rule import Alert, Group
+from obs.prom import metric_names, promtool, yamlfile
+from obs.prom.remote_write import Labels, make_labels
+
+_DURATION = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?")
+_MS = (31_536_000_000, 604_800_000, 86_400_000, 3_600_000, 60_000, 1_000, 1)
+_TEMPLATE = re.compile(r"\{\{\s*\$labels\.([a-zA-Z_][a-zA-Z0-9_]*)\s*\}\}")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule to evaluate. ``kind`` is "alert" or "record"; durations in milliseconds; ``where`` names its place."""
+
+    kind: str
+    name: str
+    expr: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    hold_ms: int = 0
+    keep_ms: int = 0
+    where: str = ""
+
+    def result_labels(self, element: Labels) -> Labels:
+        """The labels of what the rule makes of one element: ``__name__`` replaced, its own labels on top."""
+        found = {name: value for name, value in element if name != "__name__"}
+        source = dict(found)
+        for name, value in self.labels.items():
+            found[name] = (
+                _TEMPLATE.sub(lambda match: source.get(match[1], ""), value) if self.kind == "alert" else value
+            )
+        found["alertname" if self.kind == "alert" else "__name__"] = self.name
+        return make_labels(found.items())
+
+
+def duration_ms(text: str, where: str) -> int:
+    """A Prometheus duration ("5m", "1h30m", "500ms", "0", "") in milliseconds; InputError when it is none."""
+    if text in {"", "0"}:
+        return 0
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise InputError(f"{where}: {text!r} is no Prometheus duration; write it like 90s, 5m or 1h30m")
+    return sum(int(part) * unit for part, unit in zip(match.groups(), _MS, strict=True) if part)
+
+
+def from_groups(groups: Iterable[Group]) -> list[Rule]:
+    """The rules of the pack's own groups, in order. An alert carries its severity as a label."""
+    rules = []
+    for group in groups:
+        for rule in group.rules:
+            if isinstance(rule, Alert):
+                where = f"{group.stem}: {rule.name}"
+                rules.append(
+                    Rule(
+                        "alert",
+                        rule.name,
+                        rule.expr,
+                        {"severity": rule.severity, **rule.labels},
+                        duration_ms(rule.for_, where),
+                        duration_ms(rule.keep_firing_for, where),
+                        where,
+                    )
+                )
+            else:
+                where = f"{group.stem}: {rule.record}"
+                rules.append(Rule("record", rule.record, rule.expr, dict(rule.labels), where=where))
+    return rules
+
+
+def load_rule_files(paths: Iterable[str | Path]) -> list[Rule]:
+    """The rules of Prometheus rule files (paths, globs), in order.
+
+    InputError when a file is missing, unreadable, no rule file or holds no rule, or when a rule has a label
+    template other than ``{{ $labels.x }}`` (its value would be part of the alert's identity).
+    """
+    files, problems = promtool.expand(paths, promtool.RULES)
+    if problems:
+        raise InputError(f"{problems[0].path}: {problems[0].what}; {problems[0].mend}")
+    rules = [rule for file in files for rule in _rules(file)]
+    if not rules:
+        raise InputError(f"{', '.join(map(str, files))}: no rule in there; name a file with rules")
+    return rules
+
+
+def _rules(file: Path) -> Iterable[Rule]:
+    document: Any = yamlfile.load(file)
+    if not isinstance(document, dict) or not isinstance(document.get("groups"), list):
+        raise InputError(f"{file}: is no Prometheus rule file: it has no list `groups`; name a rule file")
+    for group in yamlfile.items(document["groups"]):
+        for item in yamlfile.items(group.get("rules")):
+            where = f"{file}:{item[yamlfile.LINE]}"
+            kind = "alert" if "alert" in item else "record"
+            if not item.get(kind) or not item.get("expr"):
+                raise InputError(f"{where}: a rule needs `expr` and `alert` or `record`; add what is missing")
+            labels = yamlfile.plain(item.get("labels"))
+            for name, value in labels.items():
+                if kind == "alert" and "{{" in _TEMPLATE.sub("", value):
+                    raise InputError(
+                        f"{where}: label {name} has the template {value!r}; only {{{{ $labels.x }}}} can be replayed"
+                    )
+            yield Rule(
+                kind,
+                str(item[kind]),
+                str(item["expr"]).strip(),
+                labels,
+                duration_ms(str(item.get("for", "")), where),
+                duration_ms(str(item.get("keep_firing_for", "")), where),
+                where,
+            )
+
+
+def in_order(rules: Sequence[Rule]) -> list[Rule]:
+    """Recording rules so that each comes after those it reads, then the alerts, otherwise in the given order.
+
+    InputError when recording rules read each other in a circle, or a rule reads ALERTS (not replayed).
+    """
+    for rule in rules:
+        for name in ("ALERTS", "ALERTS_FOR_STATE"):
+            if any(one.name == name for one in metric_names.selectors(rule.expr) or ()):
+                raise InputError(f"{rule.where}: {rule.name} reads {name}, which a replay does not make; leave it out")
+    waiting = [rule for rule in rules if rule.kind == "record"]
+    ordered: list[Rule] = []
+    while waiting:
+        names = {rule.name for rule in waiting}
+        ready = [rule for rule in waiting if not any(metric_names.may_read(rule.expr, name) for name in names)]
+        if not ready:
+            circle = ", ".join(sorted(names))
+            raise InputError(f"{waiting[0].where}: recording rules read each other in a circle: {circle}; break it")
+        ordered += ready
+        waiting = [rule for rule in waiting if rule not in ready]
+    return ordered + [rule for rule in rules if rule.kind == "alert"]

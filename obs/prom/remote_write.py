@@ -1,0 +1,175 @@
+"""Writes samples into a Prometheus through ``/api/v1/write`` (remote write 1.0: protobuf, snappy).
+
+The protobuf is written by hand: four messages (prometheus/prompb/types.proto and remote.proto)
+
+    WriteRequest { repeated TimeSeries timeseries = 1; }
+    TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2; }
+    Label        { string name = 1; string value = 2; }
+    Sample       { double value = 1; int64 timestamp = 2; }   // milliseconds
+
+A series ends at once where STALE_NAN is written; without it the last value lingers for five minutes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple
+
+from obs.errors import ServerError, ToolError
+
+Labels = tuple[tuple[str, str], ...]
+"""Label pairs sorted by name, ``__name__`` among them; never an empty value."""
+
+STALE_BITS = 0x7FF0000000000002
+STALE_NAN: float = struct.unpack("<d", struct.pack("<Q", STALE_BITS))[0]
+"""Prometheus's staleness marker (model/value/value.go): one NaN among many, told apart by its bits."""
+
+
+class Point(NamedTuple):
+    """One sample: unix milliseconds, labels, value."""
+
+    time_ms: int
+    labels: Labels
+    value: float
+
+
+def is_stale(value: float) -> bool:
+    """Whether a float is the staleness marker, by its bits (an ordinary NaN is a value, not an end)."""
+    return value != value and bool(struct.pack("<d", value) == struct.pack("<Q", STALE_BITS))
+
+
+def make_labels(labels: Iterable[tuple[str, str]]) -> Labels:
+    """Sorted labels; empty values dropped, as Prometheus does."""
+    return tuple(sorted((name, value) for name, value in labels if value))
+
+
+def encode(points: Iterable[Point], cache: dict[Labels, bytes] | None = None) -> bytes:
+    """The WriteRequest for some points (uncompressed); each series once, its samples in the given order."""
+    cache = {} if cache is None else cache
+    series: dict[Labels, list[bytes]] = {}
+    for time_ms, labels, value in points:
+        body = b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(time_ms)
+        series.setdefault(labels, []).append(b"\x12" + _varint(len(body)) + body)
+    out = bytearray()
+    for labels, samples in series.items():
+        head = cache.get(labels)
+        if head is None:
+            head = cache[labels] = b"".join(_label(name, value) for name, value in labels)
+        size = len(head) + sum(map(len, samples))
+        out += b"\x0a" + _varint(size) + head + b"".join(samples)
+    return bytes(out)
+
+
+@dataclass
+class Writer:
+    """Posts points to one Prometheus, ``batch`` at a time; use it as a context manager.
+
+    ``timeout`` is in seconds, per request.
+    """
+
+    url: str
+    batch: int = 10_000
+    timeout: float = 60.0
+
+    def __enter__(self) -> Writer:
+        import requests
+
+        self._session = requests.Session()
+        self._session.trust_env = False  # it talks to loopback: no proxy, no .netrc
+        self._cache: dict[Labels, bytes] = {}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.close()
+
+    def write(self, points: Iterable[Point]) -> int:
+        """Write points that are in order of time; returns how many.
+
+        ToolError when they are out of order (a fault of the caller); ServerError when Prometheus is not
+        there or refuses them, with its own words.
+        """
+        pending: list[Point] = []
+        last = -(2**63)
+        count = 0
+        for point in points:
+            if point.time_ms < last:
+                raise ToolError(
+                    f"samples out of order: {point.time_ms} ms after {last} ms "
+                    f"({dict(point.labels).get('__name__', '?')}); write them in order of time"
+                )
+            last = point.time_ms
+            pending.append(point)
+            count += 1
+            if len(pending) >= self.batch:
+                self._post(pending)
+                pending = []
+        if pending:
+            self._post(pending)
+        return count
+
+    def _post(self, points: list[Point]) -> None:
+        import cramjam
+        import requests
+
+        body = bytes(cramjam.snappy.compress_raw(encode(points, self._cache)))
+        address = f"{self.url.rstrip('/')}/api/v1/write"
+        try:
+            answer = self._session.post(
+                address,
+                data=body,
+                headers={
+                    "Content-Encoding": "snappy",
+                    "Content-Type": "application/x-protobuf",
+                    "X-Prometheus-Remote-Write-Version": "0.1.0",
+                },
+                timeout=self.timeout,
+                allow_redirects=False,
+            )
+        except requests.RequestException as error:
+            raise ServerError(f"{address} cannot be reached: {_reason(error)}; is Prometheus running there?") from error
+        if answer.status_code // 100 != 2:
+            raise ServerError(
+                f"{address} refused {len(points)} samples ({points[0].time_ms} to {points[-1].time_ms} ms): "
+                f"{answer.status_code} {one_line(answer.text)}; {_mend(answer.status_code, answer.text)}"
+            )
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """Text on one line, cut at ``limit`` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def _mend(status: int, text: str) -> str:
+    if status == 404 or "receiver" in text:
+        return "start Prometheus with --web.enable-remote-write-receiver"
+    if "out of bounds" in text or "too old" in text or "out of order" in text:
+        return "write to a fresh Prometheus, oldest samples first"
+    if "future" in text or "max" in text:
+        return "the samples lie after this machine's clock: set the clock"
+    return "see the log of that Prometheus"
+
+
+def _reason(error: Exception) -> str:
+    return one_line(str(getattr(error, "args", [error])[0] if error.args else error), 160)
+
+
+def _label(name: str, value: str) -> bytes:
+    one, two = name.encode(), value.encode()
+    body = b"\x0a" + _varint(len(one)) + one + b"\x12" + _varint(len(two)) + two
+    return b"\x0a" + _varint(len(body)) + body
+
+
+def _varint(number: int) -> bytes:
+    number &= 0xFFFFFFFFFFFFFFFF  # int64: a negative number takes ten bytes
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
