@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from obs.alerts.names import labels, series
 from obs.alerts.recordings import recorded
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import duration, on, one_of, selector
+from obs.promql import duration, number, on, one_of, selector
 
 
 def group(config: Config) -> Group:
     L = labels(config)
     idle = duration(config.window("idle"))
+    seen = float(math.ceil(config.window("idle") / config.evaluation_interval / 2))
     attempts = series("model_name", "request_attempts", "rate")
     steps = {step for members in config.ensembles.values() for step in members}
     # A step of an ensemble is not called by clients; its ensemble is judged instead.
@@ -31,7 +34,10 @@ def group(config: Config) -> Group:
     busy.append(f"max_over_time({observed}[{idle}]) > 0")
     asleep = series("instance_model", "sleeping", "present")
     expr = (
-        f"max_over_time({mine}[{idle}]) == 0\nand\n{mine} offset {idle}\nand\n{attempts}\n"
+        f"max_over_time({mine}[{idle}]) == 0\nand\n{attempts}\n"
+        # Old enough, and seen for at least half of the window: a young pod or one just back is not idle yet.
+        f"and\npresent_over_time({mine}[{idle}] offset {idle})\n"
+        f"and\ncount_over_time({mine}[{idle}]) >= {number(seen)}\n"
         + "\n".join(f"unless {on(L.model_name)}\n  {part}" for part in busy)
     )
     if "vllm" in config.engines:

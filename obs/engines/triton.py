@@ -155,6 +155,8 @@ ENGINE = Engine(
         "cache_hits": (Native("nv_cache_num_hits_per_model"),),
         "cache_misses": (Native("nv_cache_num_misses_per_model"),),
         "request_latency_seconds": (
+            Histogram("nv_inference_first_response_histogram_ms", 1e-3,
+                      note="The whole latency where the model answers once; the first response where it is decoupled."),
             Summary("nv_inference_request_summary_us", 1e-6, note=_SUMMARY_NOTE),
             _mean("nv_inference_request_duration_us"),
         ),

@@ -42,6 +42,8 @@ ENGINE = Engine(
     version_label="version",
     captured=False,
     preallocates_gpu_memory=True,
+    # The request duration spans the generation here, but waiting happens inside the executor.
+    hides=("queue_time_seconds", "pending_requests"),
     metrics=(
         _metric("nv_trt_llm_request_metrics", "requests",
                 "Requests by state; waiting (active minus scheduled) since 0.18, the executor's queue left out.",
