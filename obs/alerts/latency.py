@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from obs.alerts.names import labels, series
-from obs.alerts.recordings import llm_engines, recorded
+from obs.alerts.recordings import COUNTED, TOP_BOUND, llm_engines, recorded, top_bound
 from obs.alerts.thresholds import above, has_traffic
 from obs.config import Config
+from obs.engines import BY_NAME as ENGINES
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import indent, number, on, one_of, selector
 
@@ -47,6 +50,23 @@ def group(config: Config) -> Group:
             blind_spots=("A mean hides a slow tail: it fires later than a P99 would.",),
         ),
     ]
+    if any(
+        (top_bound(ENGINES[engine], signal) or math.inf) <= TOP_BOUND for engine in config.engines for signal in COUNTED
+    ):
+        alerts.append(
+            Alert(
+                "InferenceLatencyBeyondBuckets",
+                f"{series('model', 'beyond_top_bucket', 'ratio')} > {number(config.limit('beyond_buckets'))}\n"
+                f"and {on(L.model)}\n{requests}",
+                "10m", "warning",
+                "{{ $value | humanizePercentage }} of {{ $labels.model }}'s {{ $labels.signal }} is off the scale",
+                "{{ $value | humanizePercentage }} of the observations of {{ $labels.signal }} for model "
+                "{{ $labels.model }} lie above the largest finite bucket: the P99 shown is only that bound.",
+                NoData("silent", "Engines with wide buckets (native vLLM) need none; without traffic there is no share.",
+                       "InferenceTrafficDrop"),
+                limits=("limits.beyond_buckets", "limits.request_rate_floor"),
+            )
+        )
     declared = config.model_slos("latency_p99")
     if declared or config.slo_given("latency_p99"):
         watched = "" if config.slo_given("latency_p99") else one_of("model", declared)
@@ -100,17 +120,6 @@ def group(config: Config) -> Group:
                 blind_spots=(
                     "Observed when a request finishes: nothing while it hangs. Aborted requests are never observed.",
                 ),
-                dashboard="obs-llm",
-            ),
-            Alert(
-                "LLMLatencyBeyondBuckets",
-                f"{series('model', 'beyond_top_bucket', 'ratio')} > {number(config.limit('beyond_buckets'))}\n"
-                f"and {on(L.model)}\n{requests}",
-                "10m", "warning",
-                "{{ $value | humanizePercentage }} of {{ $labels.model }}'s {{ $labels.signal }} is off the scale",
-                "{{ $value | humanizePercentage }} of the observations of {{ $labels.signal }} for model "
-                "{{ $labels.model }} lie above the largest finite bucket: the P99 shown is only that bound.",
-                engine_histograms, limits=("limits.beyond_buckets", "limits.request_rate_floor"),
                 dashboard="obs-llm",
             ),
         ]

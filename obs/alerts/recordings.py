@@ -22,6 +22,8 @@ from obs.promql import block, by, call, duration, either, escape_regex, number, 
 COUNTED = ("request_latency_seconds", "time_to_first_token_seconds")
 QUANTILES = (("p50", 0.5), ("p99", 0.99))
 MIB = 1048576.0
+#: A largest finite bucket bound (seconds) up to which real waits can be off the scale; vLLM's own reach 2560 s.
+TOP_BOUND = 60.0
 
 
 def spell(engine: Engine, metric: str, dialect: str) -> str:
@@ -368,18 +370,18 @@ def derived_group(config: Config) -> Group:
         record("instance_model", "rank_imbalance", "range", f"max {of} ({ranks}) - min {of} ({ranks})",
                "Gap in KV use between the fullest and the emptiest data-parallel rank of one server.")
     for engine in config.engines:
-        for signal in ("request_latency_seconds", "time_to_first_token_seconds"):
+        for signal in COUNTED:
             top = top_bound(ENGINES[engine], signal)
-            if top is not None and top <= 60:
+            if top is not None and top <= TOP_BOUND:
                 buckets = series("model", signal, "bucket_rate")
                 own = f"engine={quote(engine)}"
-                below, every = selector(buckets, own, le(top)), selector(buckets, own, 'le="+Inf"')
+                below, every = selector(buckets, own, le(top / scale_of(ENGINES[engine], signal))), selector(buckets, own, 'le="+Inf"')
                 rules.append(
                     Recording(
                         series("model", "beyond_top_bucket", "ratio"),
                         f"1 -\n  {below}\n/ ignoring (le)\n  ({every} > 0)",
                         "Share of observations above the largest finite bucket bound, where a quantile is cut off.",
-                        {"signal": signal},
+                        {"engine": engine, "signal": signal},
                     )
                 )
     sources = []
@@ -465,8 +467,16 @@ def bucket_bounds(engine: Engine, signal: str) -> tuple[float, ...]:
     return ()
 
 
+def scale_of(engine: Engine, signal: str) -> float:
+    """Seconds per wire unit of the histogram that gives ``signal``."""
+    sources = engine.signals[signal]
+    assert not isinstance(sources, Missing)
+    return next(source.scale for source in sources if isinstance(source, Histogram))
+
+
 def le(bound: float) -> str:
     """A matcher for a bucket bound as Prometheus 2 (``le="60"``) and 3 (``le="60.0"``) store it."""
+    bound = round(bound, 9)
     if bound == int(bound):
         return f'le=~"{int(bound)}|{int(bound)}[.]0"'
     return f'le="{bound!r}"'

@@ -7,11 +7,10 @@ over the window before they are divided, so busy minutes weigh more than quiet o
 from __future__ import annotations
 
 from obs.alerts.names import labels, series
-from obs.alerts.recordings import bucket_bounds, le, llm_engines
+from obs.alerts.recordings import bucket_bounds, le, llm_engines, scale_of
 from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.errors import ConfigError
-from obs.model.metric import Histogram, Missing
 from obs.model.rule import Alert, Group, NoData, Recording
 from obs.promql import by, duration, number, on, one_of, quote, selector
 
@@ -105,7 +104,7 @@ def _slow_requests(config: Config, objectives: dict[str, float]) -> list[Recordi
         if not bounds:
             continue
         key = "llm_latency_p99" if engine_name in llm else "latency_p99"
-        scale = _scale(engine_name)
+        scale = scale_of(engine, "request_latency_seconds")
         own = f"engine={quote(engine_name)}"
         for model in objectives:
             limit = config.model_slos(key).get(model, config.slo(key)) if model else config.slo(key)
@@ -118,7 +117,7 @@ def _slow_requests(config: Config, objectives: dict[str, float]) -> list[Recordi
                     f"latency histogram, so latency_objective cannot be counted; use {near:g}s"
                 )
             match = _matcher(model, objectives)
-            inside = selector(buckets, own, match, le(round(bound / scale, 9)))
+            inside = selector(buckets, own, match, le(bound / scale))
             every = selector(buckets, own, match, 'le="+Inf"')
             rules.append(
                 Recording(
@@ -128,9 +127,3 @@ def _slow_requests(config: Config, objectives: dict[str, float]) -> list[Recordi
                 )
             )
     return rules
-
-
-def _scale(engine_name: str) -> float:
-    sources = ENGINES[engine_name].signals["request_latency_seconds"]
-    assert not isinstance(sources, Missing)
-    return next(source.scale for source in sources if isinstance(source, Histogram))
