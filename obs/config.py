@@ -500,10 +500,11 @@ def _cross_check(given: _File, path: str) -> None:
 
     if given.interval.scrape <= 0 or given.interval.evaluation <= 0:
         refuse("interval", "an interval must be above 0; write one such as 30s")
-    rate = getattr(given.windows, "rate")  # noqa: B009 - a field made at run time
-    if rate is not None and rate < 4 * given.interval.scrape:
-        need = duration(4 * given.interval.scrape)
-        refuse("windows.rate", f"{duration(rate)} is shorter than 4 scrapes; write at least {need} or leave it out")
+    for key in type(given.windows).model_fields:
+        window = getattr(given.windows, key)
+        if key != "baseline_gap" and window is not None and window < 4 * given.interval.scrape:
+            need = duration(4 * given.interval.scrape)
+            refuse(f"windows.{key}", f"{duration(window)} is shorter than 4 scrapes; write at least {need} or leave it out")
     for engine in given.dialects:
         if engine != "vllm" and set(given.dialects[engine]) != {"standard"}:
             refuse(f"dialects.{engine}", "only vllm has other spellings; leave it out")

@@ -40,20 +40,22 @@ def group(config: Config) -> Group | None:
         if recorded(config, "requests_paused"):
             pressure.append(f"avg_over_time({paused}[{window}]) > 0")
         demand = "\n  or\n  ".join(pressure)
-        alert(
-            "LLMKVCacheSaturated",
-            f"avg_over_time({kv}[{window}]) > {number(config.limit('kv_usage'))}\nand {on(keep)}\n(\n  {demand}\n)\n"
-            # A hung engine's gauges stand still: that is LLMStatsStuck's to tell.
-            f"unless {on(keep)}\nmax_over_time({tokens}[{stuck}]) == 0",
-            "5m", "warning",
-            "{{ $labels.model }} has its KV cache full and requests waiting",
-            "The KV cache of {{ $labels.model }} is {{ $value | humanizePercentage }} full (fullest rank) while "
-            "requests wait or are preempted: more load only lengthens the queue. Add replicas, or lower "
-            "concurrency or context length.",
-            no_gauge, ("limits.kv_usage",),
-            ("A full cache without waiting requests is a healthy full batch and does not fire.",),
-            keep_firing_for="2m",
-        )
+        # Without a sign of demand a full cache is no saturation, and there is nothing to say.
+        if pressure:
+            alert(
+                "LLMKVCacheSaturated",
+                f"avg_over_time({kv}[{window}]) > {number(config.limit('kv_usage'))}\nand {on(keep)}\n(\n  {demand}\n)\n"
+                # A hung engine's gauges stand still: that is LLMStatsStuck's to tell.
+                f"unless {on(keep)}\nmax_over_time({tokens}[{stuck}]) == 0",
+                "5m", "warning",
+                "{{ $labels.model }} has its KV cache full and requests waiting",
+                "The KV cache of {{ $labels.model }} is {{ $value | humanizePercentage }} full (fullest rank) while "
+                "requests wait or are preempted: more load only lengthens the queue. Add replicas, or lower "
+                "concurrency or context length.",
+                no_gauge, ("limits.kv_usage",),
+                ("A full cache without waiting requests is a healthy full batch and does not fire.",),
+                keep_firing_for="2m",
+            )
     if recorded(config, "preemptions"):
         alert(
             "LLMPreempting", f"{preemptions} > {number(config.limit('preemption_rate'))}", "5m", "warning",

@@ -1,18 +1,20 @@
 """A real Triton under a real Prometheus: what the server tells, and an alert's whole life under real load."""
 
 import re
-import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 
-from . import prometheus, server
+from obs.alerts.registry import all_groups
+from obs.config import parse_config
+from obs.prom.server import PrivatePrometheus
+from obs.render.prometheus import rule_files as render_rules
+
+from . import server
 from .load import Load, infer, stream
-from .prometheus import Prometheus
 from .server import TritonServer
 
 pytestmark = [
@@ -137,34 +139,37 @@ def test_quantiles_of_an_idle_model_are_nan(triton: TritonServer) -> None:
 # --- An alert's life ---------------------------------------------------------------------------------------------
 
 
-def rule_files(tmp_path: Path) -> Sequence[Path]:
-    """The queue alert, with a window and a `for` of seconds."""
-    path = tmp_path / "rules.yml"
-    path.write_text(
-        textwrap.dedent(
-            f"""\
-            groups:
-              - name: queue
-                rules:
-                  - alert: {QUEUE_ALERT}
-                    expr: >
-                      rate(nv_inference_queue_duration_us[10s]) / 1e6
-                      / (rate(nv_inference_request_success[10s]) > 0) > 0.1
-                    for: 3s
-            """
-        )
-    )
-    return [path]
+CONFIG = """
+interval: {scrape: 1s, evaluation: 1s}
+windows: {rate: 10s}
+alerts:
+  "*": {for: 3s, keep_firing_for: 0s}
+"""
 
 
-def state(watched: Prometheus, alert: str, model: str) -> str:
+def rule_files(folder: Path) -> Sequence[Path]:
+    """The pack's own rule files, with a window and a `for` of seconds."""
+    config = parse_config(CONFIG)
+    paths = []
+    for name, text in render_rules(all_groups(config), config).items():
+        path = folder / name
+        path.write_text(text)
+        paths.append(path)
+    return paths
+
+
+def state(watched: PrivatePrometheus, alert: str, model: str) -> str:
     """Of this alert on this model; Prometheus lists only what is pending or firing."""
-    states = [found["state"] for found in watched.alerts(alert) if found["labels"].get("model") == model]
+    states = [
+        found.state
+        for found in watched.client.alerts()
+        if dict(found.labels)["alertname"] == alert and dict(found.labels).get("model") == model
+    ]
     assert len(states) <= 1, states
     return states[0] if states else "inactive"
 
 
-def follow(watched: Prometheus, alert: str, model: str, until: str | None, seconds: float) -> list[str]:
+def follow(watched: PrivatePrometheus, alert: str, model: str, until: str | None, seconds: float) -> list[str]:
     """The states the alert goes through until it reaches `until`, or for so many seconds."""
     seen: list[str] = []
     deadline = time.monotonic() + seconds
@@ -177,27 +182,30 @@ def follow(watched: Prometheus, alert: str, model: str, until: str | None, secon
     return seen
 
 
-def query(watched: Prometheus, promql: str) -> float:
+def query(watched: PrivatePrometheus, promql: str) -> float:
     """The value of the one series the query yields, 0 if it yields none."""
-    result = watched.api("query?" + urlencode({"query": promql}))["result"]
+    result = watched.client.query(promql)
     assert len(result) <= 1, result
-    return float(result[0]["value"][1]) if result else 0
+    return result[0].value if result else 0
 
 
-def evaluated(watched: Prometheus) -> bool:
-    rules = watched.rules()
+def evaluated(watched: PrivatePrometheus) -> bool:
+    rules = watched.client.rules()
     assert rules
-    assert not [rule for rule in rules if rule["health"] == "err"], rules
-    return all(rule["health"] == "ok" for rule in rules)
+    assert not [rule for rule in rules if rule.health == "err"], rules
+    return all(rule.health == "ok" for rule in rules)
 
 
 @pytest.mark.prometheus
-@pytest.mark.skipif(prometheus.why_not() is not None, reason=str(prometheus.why_not()))
 def test_queue_alert_fires_and_resolves(triton: TritonServer, tmp_path: Path) -> None:
+    """The generated rule files, unchanged, in a real Prometheus that scrapes a real Triton under real load."""
     port = triton.http_port
+    scrape = {"job_name": "triton", "static_configs": [{"targets": [triton.metrics_target]}]}
     with (
         Load(port, "doubler", clients=1, seconds=90) as light,
-        Prometheus(tmp_path, triton.metrics_target, rule_files(tmp_path)) as watched,
+        PrivatePrometheus(
+            rule_files=rule_files(tmp_path), scrape_configs=[scrape], scrape_interval="1s", evaluation_interval="1s"
+        ) as watched,
     ):
         eventually("every rule evaluated", 10, lambda: evaluated(watched))
         eventually("traffic seen", 10, lambda: query(watched, TRAFFIC) > 0)

@@ -1,0 +1,84 @@
+# Two commands for a newcomer: `make demo` and `make test`.
+# Anything else needed is installed into .venv and, where apt and root are there, from Debian's packages.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-vllm test lint types unit build check pack install tools triton bench clean
+
+help:
+	@echo "make demo       play a real Triton incident through the rules (needs Prometheus; installs it by apt)"
+	@echo "make demo-vllm  the same for a real vLLM incident"
+	@echo "make test       all that CI runs: lint, types, the pack's own checks and tests, the test suite"
+	@echo "make build      write rules, dashboards and docs;  make check: find faults in them"
+	@echo "make bench      measure build, check and rule evaluation"
+
+# --- set-up -----------------------------------------------------------------------------------------
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "make: $(PYTHON) is older than 3.10; name a newer one with PYTHON=python3.12" >&2; exit 3; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: Python's venv module is missing; install it: apt-get install python3-venv" >&2; exit 3; }
+
+$(VENV)/.pack: pyproject.toml | $(VENV)/bin/python
+	@echo "installing obs and what it needs into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --editable '.[pack]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing obs and its development tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(VENV)/.pack $@
+
+# A real Triton for the live tests, where its wheel runs; elsewhere those tests skip and say why.
+$(VENV)/.triton: pyproject.toml tests/triton/requirements.txt | $(VENV)/.dev
+	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then \
+	  echo "installing a real Triton server (55 MB) for the live tests ..."; \
+	  $(BIN)/python -m pip install --quiet --no-deps -r tests/triton/requirements.txt || echo "no Triton wheel for this Python: its live tests will skip"; \
+	fi
+	@touch $@
+
+install: $(VENV)/.dev
+
+tools:
+	@sh scripts/get-prometheus.sh
+
+# --- the newcomer's commands --------------------------------------------------------------------------
+demo: $(VENV)/.pack tools
+	@sh scripts/demo.sh triton-2.51-incident triton
+
+demo-vllm: $(VENV)/.pack tools
+	@sh scripts/demo.sh vllm-0.32-incident vllm --end +35s
+
+test: $(VENV)/.dev $(VENV)/.triton tools lint types pack unit
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check obs tests
+	@$(BIN)/lint-imports
+
+types: $(VENV)/.dev
+	@$(BIN)/mypy
+
+pack: $(VENV)/.dev tools
+	@$(BIN)/obs build --check
+	@$(BIN)/obs build --check --config examples/obs.yaml --out examples/pack
+	@$(BIN)/obs check
+	@$(BIN)/obs test
+
+unit: $(VENV)/.dev $(VENV)/.triton tools
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+
+# --- daily work ---------------------------------------------------------------------------------------
+build: $(VENV)/.pack
+	@$(BIN)/obs build
+	@$(BIN)/obs build --config examples/obs.yaml --out examples/pack
+
+check: $(VENV)/.pack tools
+	@$(BIN)/obs check
+
+bench: $(VENV)/.dev tools
+	@$(BIN)/python tests/bench/bench.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
