@@ -500,8 +500,9 @@ def _cross_check(given: _File, path: str) -> None:
 
     if given.interval.scrape <= 0 or given.interval.evaluation <= 0:
         refuse("interval", "an interval must be above 0; write one such as 30s")
-    for key in type(given.windows).model_fields:
-        window = getattr(given.windows, key)
+    for limit in LIMITS:
+        key = limit.key
+        window = getattr(given.windows, key) if limit.section == "windows" else None
         if key != "baseline_gap" and window is not None and window < 4 * given.interval.scrape:
             need = duration(4 * given.interval.scrape)
             refuse(f"windows.{key}", f"{duration(window)} is shorter than 4 scrapes; write at least {need} or leave it out")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from obs.alerts.names import labels, series
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import by, duration, number, on, one_of, selector
+from obs.recordings.names import labels, series
 
 
 def group(config: Config) -> Group:

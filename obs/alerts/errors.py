@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from obs.alerts.names import labels, series
 from obs.alerts.thresholds import has_traffic
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import by, duration, number, on, selector
+from obs.recordings.names import labels, series
 
 _PYTHON = (
     "A Python-backend model (Triton's vLLM and llmapi backends too) that answers with an error raises the success "

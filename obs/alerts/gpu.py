@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from obs.alerts.names import labels, series
-from obs.alerts.recordings import EngineRules, preallocating, recorded
 from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import by, duration, indent, number, on, quote, selector
+from obs.recordings.names import labels, series
+from obs.recordings.rules import EngineRules, preallocating, recorded
 
 
 def group(config: Config) -> Group | None:

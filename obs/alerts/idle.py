@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from obs.alerts.names import labels, series
-from obs.alerts.recordings import recorded
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import duration, number, on, one_of, selector
+from obs.recordings.names import labels, series
+from obs.recordings.rules import recorded
 
 
 def group(config: Config) -> Group:

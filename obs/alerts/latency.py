@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from obs.alerts.names import labels, series
-from obs.alerts.recordings import COUNTED, TOP_BOUND, llm_engines, recorded, top_bound
 from obs.alerts.thresholds import above, has_traffic
 from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import indent, number, on, one_of, selector
+from obs.recordings.names import labels, series
+from obs.recordings.rules import COUNTED, TOP_BOUND, llm_engines, recorded, top_bound
 
 _IDLE = "A quantile of no observations is NaN and is dropped: no traffic is not fast."
 

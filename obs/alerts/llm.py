@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from obs.alerts.names import labels, series
-from obs.alerts.recordings import recorded
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import duration, number, on
+from obs.recordings.names import labels, series
+from obs.recordings.rules import recorded
 
 
 def group(config: Config) -> Group | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from obs.alerts.names import labels, series
-from obs.alerts.recordings import llm_engines, recorded
 from obs.alerts.thresholds import above, has_traffic
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import duration, number, one_of
+from obs.recordings.names import labels, series
+from obs.recordings.rules import llm_engines, recorded
 
 _HOLDS_NOT = NoData(
     "silent",

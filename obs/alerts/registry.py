@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from obs.alerts import availability, errors, gpu, idle, latency, llm, queue, recordings, slo, traffic
+from obs.alerts import availability, errors, gpu, idle, latency, llm, queue, slo, traffic
 from obs.config import Config, nearest
 from obs.errors import ConfigError
 from obs.model.rule import Alert, Group
 from obs.promql import duration
+from obs.recordings.rules import groups as recording_groups
 
 Subject = Callable[[Config], "Group | None"]
 
@@ -34,7 +35,7 @@ def all_groups(config: Config) -> tuple[Group, ...]:
     Raises ``ConfigError`` when the configuration names an alert that the pack does not have.
     """
     slo_groups = slo.groups(config)
-    written = [*recordings.groups(config), *(group for group in slo_groups if group.recordings)]
+    written = [*recording_groups(config), *(group for group in slo_groups if group.recordings)]
     found = [group for group in (subject(config) for subject in SUBJECTS) if group is not None]
     found += [group for group in slo_groups if group.alerts]
     known = {alert.name for group in found for alert in group.alerts}

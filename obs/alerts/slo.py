@@ -6,13 +6,13 @@ over the window before they are divided, so busy minutes weigh more than quiet o
 
 from __future__ import annotations
 
-from obs.alerts.names import labels, series
-from obs.alerts.recordings import bucket_bounds, le, llm_engines, scale_of
 from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.errors import ConfigError
 from obs.model.rule import Alert, Group, NoData, Recording
 from obs.promql import by, duration, number, on, one_of, quote, selector
+from obs.recordings.names import labels, series
+from obs.recordings.rules import bucket_bounds, le, llm_engines, scale_of
 
 
 def groups(config: Config) -> tuple[Group, ...]:

@@ -1,6 +1,6 @@
 """Engine-neutral quantities. Each engine says in ``obs/engines/<engine>.py`` how it gives them.
 
-The recorded series of a signal are named ``<level>:<signal>:<operation>``; see ``obs/alerts/recordings.py``.
+The recorded series of a signal are named ``<level>:<signal>:<operation>``; see ``obs/recordings``.
 """
 
 from __future__ import annotations

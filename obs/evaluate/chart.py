@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ def read_phases(path: Path) -> tuple[Phase, ...]:
         if isinstance(start, bool) or not isinstance(start, (int, float)) or not isinstance(name, str):
             raise InputError(f"{path}: phase {number} is not {{from: unix seconds, name: text}}; correct it")
         phases.append(Phase(round(start * 1000), name))
-    if any(one.from_ms > two.from_ms for one, two in zip(phases, phases[1:], strict=False)):
+    if any(one.from_ms > two.from_ms for one, two in itertools.pairwise(phases)):
         raise InputError(f"{path}: the phases are not in order of time; sort them")
     return tuple(phases)
 
@@ -61,11 +62,11 @@ def label_text(instance: Instance) -> str:
 def offset(ms: int) -> str:
     """A distance from the start of the recording: "+95s", "+2m05s", "+1h00m05s"."""
     seconds, rest = divmod(ms, 1000)
-    tail = f"{seconds % 60}" + (f".{rest:03d}".rstrip("0") if rest else "")
+    tail = (f"{seconds % 60:02d}" if seconds >= 60 else f"{seconds}") + (f".{rest:03d}".rstrip("0") if rest else "")
     minutes, hours = seconds // 60 % 60, seconds // 3600
     if hours:
-        return f"+{hours}h{minutes:02d}m{tail.zfill(2)}s"
-    return f"+{minutes}m{tail.zfill(2)}s" if minutes else f"+{tail}s"
+        return f"+{hours}h{minutes:02d}m{tail}s"
+    return f"+{minutes}m{tail}s" if minutes else f"+{tail}s"
 
 
 def strip(timeline: Timeline, phases: Sequence[Phase], *, width: int, colour: bool, unicode: bool) -> list[str]:

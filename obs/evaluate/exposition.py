@@ -156,7 +156,7 @@ def _head(head: str, line: str, source: str, number: int) -> tuple[str, Pairs]:
         elif quoted is not None and not name:
             name = key  # {"a.utf8.name", ...}
         else:
-            raise _garbled(source, number, line, f"label {key!r} has no value")
+            raise _garbled(source, number, line, f"label {key!r} has no quoted value")
         at = pair.end()
         if at < len(inside):
             if inside[at] != ",":

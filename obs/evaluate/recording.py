@@ -225,7 +225,9 @@ def _targets_yaml(path: Path, files: Mapping[PurePosixPath, bytes]) -> dict[str,
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{where}: is no YAML: {' '.join(str(error).split())}; mend its syntax") from error
     if not isinstance(document, dict) or not all(isinstance(labels, dict) for labels in document.values()):
-        raise InputError(f'{where}: must map each sub-folder to labels, like a: {{job: triton, instance: "a:8002"}}')
+        raise InputError(
+            f'{where}: does not map sub-folders to labels; write lines like a: {{job: triton, instance: "a:8002"}}'
+        )
     return {str(folder): {str(key): str(value) for key, value in labels.items()} for folder, labels in document.items()}
 
 

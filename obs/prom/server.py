@@ -147,6 +147,8 @@ class PrivatePrometheus:
 
     def _said(self) -> str:
         lines = [line for line in self.log.splitlines() if line.strip()]
+        # the last lines are those of an orderly shutdown; what stopped it is above (lower case in 2.x)
+        lines = [line for line in lines if "level=error" in line.lower()] or lines
         return (one_line(" | ".join(lines[-3:]), 600) if lines else "it logged nothing") + (
             "; mend what it says, or point PROMETHEUS at another binary"
         )

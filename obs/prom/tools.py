@@ -77,8 +77,8 @@ def run(argv: Sequence[str | Path], *, timeout: float = 120.0) -> Completed:
         )
     except OSError as error:
         raise ToolError(
-            f"{program} cannot be started: {error.strerror or error}; install it again or point "
-            f"{Path(program).name.upper()} at a working binary"
+            f"{program} cannot be started: {error.strerror or error}; install it again, or point PROMTOOL or "
+            "PROMETHEUS at a working binary"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise ToolError(
@@ -99,7 +99,7 @@ def version(program: Path) -> Version:
         said = done.output.strip().splitlines()
         raise ToolError(
             f"{program} --version does not tell a Prometheus version (it said {said[0] if said else 'nothing'!r}); "
-            f"point {program.name.upper()} at a real binary"
+            "point PROMTOOL or PROMETHEUS at a real binary"
         )
     major, minor, patch = match.groups()
     return int(major), int(minor), int(patch or 0)

@@ -132,10 +132,7 @@ def _limit(path: str, config: Config) -> str:
 
 
 def _versions(since: str, until: str, renamed_to: str) -> str:
-    if since or until:
-        text = f"{since or '…'} – {until or '…'}"
-    else:
-        text = "all known"
+    text = f"{since or '…'} – {until or '…'}" if since or until else "all known"
     return text + (f"; then `{renamed_to}`" if renamed_to else "")
 
 

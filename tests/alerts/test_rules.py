@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from obs.alerts.registry import CONDITIONAL, SUBJECTS, all_groups, alerts
+from obs.alerts.registry import CONDITIONAL, SUBJECTS, alerts, all_groups
 from obs.catalog.limits import BY_PATH
 from obs.config import ENGINE_NAMES, Config, parse_config, seconds
 from obs.errors import ConfigError

@@ -1,0 +1,488 @@
+"""Recording rules, derived from engines × signals, so that alerts and panels never care which engine it is.
+
+Every series carries ``engine`` (which engine it came from) and the labels of its level. Counters become rates,
+gauges sums or maxima, distributions means and quantiles in base units. A quantile is taken from a histogram
+where there is one, else from the worst replica's summary; it is never averaged or summed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+from obs.catalog.signals import SIGNALS
+from obs.config import Config
+from obs.engines import BY_NAME as ENGINES
+from obs.model.metric import Engine, Histogram, MeanOf, Missing, Native, Quotient, Signal, Source, Summary
+from obs.model.rule import Group, Recording
+from obs.promql import block, by, call, duration, either, escape_regex, number, on, one_of, quote, scaled, selector
+from obs.recordings.names import Labels, labels, series
+
+#: Signals whose observations are also counted (``:rate``): the second opinion on Triton's request counters,
+#: and the two ends of the balance that shows aborted requests.
+COUNTED = ("request_latency_seconds", "time_to_first_token_seconds")
+QUANTILES = (("p50", 0.5), ("p99", 0.99))
+MIB = 1048576.0
+#: A largest finite bucket bound (seconds) up to which real waits can be off the scale; vLLM's own reach 2560 s.
+TOP_BOUND = 60.0
+
+
+def spell(engine: Engine, metric: str, dialect: str) -> str:
+    """The wire name of ``metric`` in a dialect of the engine's names."""
+    for prefix, spelling in engine.dialects.get(dialect, {}).items():
+        if metric.startswith(prefix):
+            return spelling + metric[len(prefix) :]
+    return metric
+
+
+class EngineRules:
+    """Writes the recording rules of one engine."""
+
+    def __init__(self, engine: Engine, config: Config) -> None:
+        self.engine = engine
+        self.config = config
+        self.labels: Labels = labels(config)
+        self.window = duration(config.window("rate"))
+        self.rules: list[Recording] = []
+
+    # -- text -------------------------------------------------------------------------------------
+    def select(self, metric: str, *matchers: str, dialect: str = "standard") -> str:
+        """The engine's own series of ``metric``."""
+        own = self.engine.own
+        return selector(
+            spell(self.engine, metric, dialect), own, self.config.selector(self.engine.name), *matchers
+        )
+
+    def aggregate(self, operator: str, keep: Sequence[str], inner: str) -> str:
+        """``operator by (keep) (inner)``, with the engine's labels renamed to ours where ``keep`` needs them."""
+        engine = self.engine
+        if "model" in keep and engine.model_label not in ("model", ""):
+            inner = call("label_replace", inner, '"model"', '"$1"', quote(engine.model_label), '"(.+)"')
+        if "model" in keep:
+            for served, alias in sorted(self.config.aliases.items()):
+                inner = call("label_replace", inner, '"model"', quote(alias.replace("$", "$$")), '"model"',
+                             quote(escape_regex(served)))
+        if "rank" in keep and engine.rank_label:
+            inner = call("label_replace", inner, '"rank"', '"$1"', quote(engine.rank_label), '"(.+)"')
+        if "gpu_uuid" in keep and engine.name == "dcgm":
+            inner = call("label_replace", inner, '"gpu_uuid"', '"$1"', '"UUID"', '"(.+)"')
+        return f"{operator} {by(keep)} {block(inner)}"
+
+    def every_spelling(self, make: Callable[[str], str]) -> str:
+        """``make(dialect)`` for each configured dialect; what the first gives, the others do not add."""
+        return either(*(make(dialect) for dialect in self.config.dialects(self.engine.name)))
+
+    def gauge(self, operator: str, keep: Sequence[str], native: Native) -> str:
+        return self.every_spelling(
+            lambda dialect: scaled(
+                self.aggregate(operator, keep, self.select(native.metric, native.matchers, dialect=dialect)),
+                native.scale,
+            )
+        )
+
+    def rate(self, keep: Sequence[str], native: Native) -> str:
+        """The summed per-second increase of a counter, in the signal's unit."""
+        return self.every_spelling(
+            lambda dialect: scaled(
+                self.aggregate(
+                    "sum", keep,
+                    f"rate({self.select(native.metric, native.matchers, dialect=dialect)}[{self.window}])",
+                ),
+                native.scale,
+            )
+        )
+
+    def own(self, level: str, name: str, operation: str, *matchers: str) -> str:
+        """A series recorded for this engine."""
+        return selector(series(level, name, operation), f"engine={quote(self.engine.name)}", *matchers)
+
+    # -- rules ------------------------------------------------------------------------------------
+    def record(self, level: str, name: str, operation: str, expr: str, help_text: str) -> None:
+        hidden = [
+            backend.name
+            for backend in ENGINES.values()
+            if name in backend.hides and self.engine.name == "triton" and backend.name in self.config.engines
+        ]
+        if hidden:
+            loaded = selector(series("model", "model_loaded", "count"), one_of("engine", hidden))
+            expr = f"{block(expr)}\nunless {on(self.labels.model)}\n{loaded}"
+        self.rules.append(
+            Recording(series(level, name, operation), expr, help_text, {"engine": self.engine.name})
+        )
+
+    def write(self) -> tuple[Recording, ...]:
+        for signal in SIGNALS:
+            sources = self.engine.signals[signal.name]
+            if isinstance(sources, Missing):
+                continue
+            if signal.name.startswith("gpu_"):
+                self.write_gpu(signal, sources)
+            elif signal.shape == "presence":
+                self.write_presence(signal, sources)
+            elif signal.shape == "counter":
+                self.write_counter(signal, sources)
+            elif signal.shape == "gauge":
+                self.write_gauge(signal, sources)
+            else:
+                self.write_distribution(signal, sources)
+        return tuple(self.rules)
+
+    def write_presence(self, signal: Signal, sources: tuple[Source, ...]) -> None:
+        keep = self.labels.instance if signal.name == "server" else self.labels.instance_model
+        level = "instance" if signal.name == "server" else "instance_model"
+        natives = [source for source in sources if isinstance(source, Native)]
+        if signal.name == "sleeping":
+            asleep = self.gauge("max", keep, natives[0])
+            self.record(level, signal.name, "present", f"1 - ({asleep} == 0)", signal.help)
+            return
+        self.record(
+            level, signal.name, "present",
+            either(*(self.gauge("group", keep, native) for native in natives)), signal.help,
+        )
+        if signal.name == "model_loaded":
+            self.record(
+                "model", signal.name, "count",
+                f"count {by(self.labels.model)} ({self.own(level, signal.name, 'present')})",
+                "Replicas that serve the model.",
+            )
+
+    def write_counter(self, signal: Signal, sources: tuple[Source, ...]) -> None:
+        level = "model_" + "_".join(signal.by) if signal.by else "model"
+        keep = (*self.labels.model, *signal.by)
+        natives = [source for source in sources if isinstance(source, Native)]
+        self.record(
+            level, signal.name, "rate",
+            either(*(self.rate(keep, native) for native in natives)), f"{signal.help} Per second.",
+        )
+
+    def write_gauge(self, signal: Signal, sources: tuple[Source, ...]) -> None:
+        if signal.unit == "ratio":
+            keep = (*self.labels.instance_model, "rank")
+            self.record(
+                "rank", signal.name, "max",
+                either(*(self.ratio_source(keep, source) for source in sources)),
+                f"{signal.help} Per data-parallel rank.",
+            )
+            for operator, operation in (("max", "max"), ("avg", "mean")):
+                self.record(
+                    "model", signal.name, operation,
+                    f"{operator} {by(self.labels.model)} ({self.own('rank', signal.name, 'max')})",
+                    f"{signal.help} {operation.title()} over replicas and ranks.",
+                )
+            return
+        natives = [source for source in sources if isinstance(source, Native)]
+        self.record(
+            "model", signal.name, "sum",
+            either(*(self.gauge("sum", self.labels.model, native) for native in natives)),
+            f"{signal.help} Sum over replicas.",
+        )
+
+    def ratio_source(self, keep: Sequence[str], source: Source) -> str:
+        if isinstance(source, Quotient):
+            return (
+                f"{self.gauge('max', keep, source.numerator)}\n/\n"
+                f"({self.gauge('max', keep, source.denominator)} > 0)"
+            )
+        assert isinstance(source, Native)
+        return self.gauge("max", keep, source)
+
+    def write_distribution(self, signal: Signal, sources: tuple[Source, ...]) -> None:
+        keep = self.labels.model
+        histograms = [source for source in sources if isinstance(source, Histogram)]
+        summaries = [source for source in sources if isinstance(source, Summary)]
+        means = [source for source in sources if isinstance(source, MeanOf)]
+        if histograms:
+            self.record("model", signal.name, "bucket_rate", self.buckets(histograms),
+                        f"{signal.help} Observations per second by bucket; `le` keeps the engine's unit.")
+        for operation, quantile in () if signal.name.startswith("compute_") else QUANTILES:
+            ladder = []
+            if histograms:
+                value = scaled(
+                    f"histogram_quantile({number(quantile)}, {self.own('model', signal.name, 'bucket_rate')})",
+                    histograms[0].scale,
+                )
+                # NaN (no observation in the window) is not a value: the comparison drops it.
+                ladder.append(call("label_replace", f"{value} >= 0", '"source"', '"histogram"', '""', '""'))
+            matcher, hold = f"quantile={quote(number(quantile))}", duration(self.config.hold)
+            for summary in summaries:
+                worst = scaled(
+                    self.aggregate(
+                        "max", keep,
+                        # One lost scrape must not end an alert's `for`; NaN (an idle model) is no value.
+                        f"last_over_time({self.select(summary.metric, summary.matchers, matcher)}[{hold}]) >= 0",
+                    ),
+                    summary.scale,
+                )
+                ladder.append(call("label_replace", worst, '"source"', '"summary"', '""', '""'))
+            if ladder:
+                text = ladder[0]
+                for lower in ladder[1:]:
+                    text += f"\nor {on(keep)}\n{lower}"
+                what = "over all replicas" if histograms else "of the worst replica (a summary cannot be aggregated)"
+                self.record("model", signal.name, operation, text,
+                            f"{signal.help} P{round(quantile * 100)} {what}, in seconds.")
+        if means:
+            total, count = means[0].total, means[0].count
+            self.record("model", signal.name, "mean", self.mean(total, count), f"{signal.help} Mean, in seconds.")
+        elif histograms:
+            self.record(
+                "model", signal.name, "mean",
+                either(*(
+                    self.mean(
+                        Native(f"{histogram.metric}_sum", histogram.matchers, histogram.scale),
+                        Native(f"{histogram.metric}_count", histogram.matchers),
+                    )
+                    for histogram in histograms
+                )),
+                f"{signal.help} Mean, in seconds.",
+            )
+        if signal.name in COUNTED and (histograms or summaries):
+            observed: list[Histogram | Summary] = [*histograms, *summaries]
+            self.record(
+                "model", signal.name, "rate",
+                either(*(self.rate(keep, Native(f"{source.metric}_count", source.matchers)) for source in observed)),
+                f"{signal.title}: observations per second.",
+            )
+
+    def buckets(self, histograms: Sequence[Histogram]) -> str:
+        """Bucket rates of the newest name; an older name only for models that do not serve the newer one."""
+        keep = ("le", *self.labels.model)
+        text = self.rate(keep, Native(f"{histograms[0].metric}_bucket", histograms[0].matchers))
+        for newer, older in itertools.pairwise(histograms):
+            rest = self.rate(keep, Native(f"{older.metric}_bucket", older.matchers))
+            known = self.rate(self.labels.model, Native(f"{newer.metric}_count", newer.matchers))
+            rest = f"{rest}\nunless {on(self.labels.model)}\n{known}"
+            text = f"{text}\nor\n{block(rest)}"
+        return text
+
+    def mean(self, total: Native, count: Native) -> str:
+        keep = self.labels.model
+        return f"{self.rate(keep, total)}\n/\n({self.rate(keep, count)} > 0)"
+
+    def write_gpu(self, signal: Signal, sources: tuple[Source, ...]) -> None:
+        native = sources[0]
+        assert isinstance(native, Native)
+        expr = self.gauge("max", self.labels.gpu, native)
+        if self.engine.name == "dcgm" and signal.name == "gpu_memory_total_bytes":
+            # FB_TOTAL is not among dcgm-exporter's default counters, RESERVED only since 4.3.1.
+            parts = {part: self.select(f"DCGM_FI_DEV_FB_{part}") for part in ("USED", "FREE", "RESERVED")}
+            total = (
+                f"{parts['USED']} + {parts['FREE']} + ({parts['RESERVED']} or 0 * {parts['USED']})"
+            )
+            expr = scaled(self.aggregate("max", self.labels.gpu, total), MIB)
+        self.record("gpu", signal.name, "max", expr,
+                    f"{signal.help} Once per physical GPU, however many servers report it.")
+
+
+def engine_groups(config: Config) -> tuple[Group, ...]:
+    """One group of recording rules per configured engine."""
+    groups = []
+    for name in config.engines:
+        rules = EngineRules(ENGINES[name], config).write()
+        if rules:
+            groups.append(
+                Group(f"obs-record-{name}", "recordings", f"Signals of {ENGINES[name].title}, normalised.", rules)
+            )
+    return tuple(groups)
+
+
+def llm_engines(config: Config) -> tuple[str, ...]:
+    """The configured engines that batch inside: those that count generated tokens."""
+    return tuple(
+        name for name in config.engines if not isinstance(ENGINES[name].signals["generation_tokens"], Missing)
+    )
+
+
+def preallocating(config: Config) -> tuple[str, ...]:
+    return tuple(name for name in config.engines if ENGINES[name].preallocates_gpu_memory)
+
+
+def recorded(config: Config, name: str) -> bool:
+    """Whether any configured engine gives the signal: a rule on another would be dead from birth."""
+    return any(not isinstance(ENGINES[engine].signals[name], Missing) for engine in config.engines)
+
+
+def derived_group(config: Config) -> Group:
+    """What several users need and is computed from the engines' series."""
+    L = labels(config)
+    keep = (*L.model, "engine")
+    names = (*L.model_name, "engine")
+    window = duration(config.window("rate"))
+    span, gap = config.window("baseline"), config.window("baseline_gap")
+    rules: list[Recording] = []
+
+    def record(level: str, name: str, operation: str, expr: str, help_text: str) -> None:
+        rules.append(Recording(series(level, name, operation), expr, help_text))
+
+    def baseline(of: str) -> str:
+        """The mean over the baseline window, only for series that existed when that window began."""
+        start = duration(span + gap - config.window("rate"))
+        return (
+            f"avg_over_time({of}[{duration(span)}] offset {duration(gap)})\n"
+            f"and\npresent_over_time({of}[{window}] offset {start})"
+        )
+
+    requests, failures = series("model", "requests", "rate"), series("model_reason", "request_failures", "rate")
+    attempts = series("model", "request_attempts", "rate")
+    failed, cancelled = (selector(failures, f"reason{sign}{quote('CANCELED')}") for sign in ("!=", "="))
+    record("model", "request_attempts", "rate",
+           f"{requests} + {on(keep)} sum {by(keep)} ({failures})\nor\n{requests}",
+           "Requests answered or failed, whatever the reason. Per second.")
+    record("model", "request_failures", "rate",
+           f"sum {by(keep)} ({failed})",
+           "Requests that the server counts as failed, cancelled ones left out. Per second.")
+    record("model", "request_failures", "ratio",
+           f"{series('model', 'request_failures', 'rate')} / ({attempts} > 0)",
+           "Failed part of all requests; absent without traffic.")
+    record("model_reason", "request_failures", "ratio",
+           f"{failures} / {on(keep)} group_left () ({attempts} > 0)",
+           "Failed part of all requests by reason; absent without traffic.")
+    record("model", "request_cancellations", "ratio",
+           f"sum {by(keep)} ({cancelled}) / ({attempts} > 0)",
+           "Cancelled part of all requests; absent without traffic.")
+    record("model_name", "requests", "rate", f"sum {by(names)} ({requests})",
+           "Requests answered, the versions of a model together. Per second.")
+    record("model_name", "request_attempts", "rate", f"sum {by(names)} ({attempts})",
+           "Requests answered or failed, the versions of a model together. Per second.")
+    record("model_name", "requests", "baseline", baseline(series("model_name", "requests", "rate")),
+           f"Mean request rate of the {duration(span)} that ended {duration(gap)} ago; absent without that history.")
+    if recorded(config, "executions"):
+        record("model", "batch_size", "mean",
+               f"{series('model', 'inferences', 'rate')} / ({series('model', 'executions', 'rate')} > 0)",
+               "Inferences per execution; absent without traffic.")
+    if recorded(config, "prefix_cache_queries"):
+        hit = series("model", "prefix_cache_hit", "ratio")
+        record("model", "prefix_cache_hit", "ratio",
+               f"{series('model', 'prefix_cache_hits', 'rate')} / "
+               f"({series('model', 'prefix_cache_queries', 'rate')} > 0)",
+               "Part of the looked-up prompt tokens found in the prefix cache; absent without traffic.")
+        record("model", "prefix_cache_hit", "baseline", baseline(hit), "The same, over the baseline window.")
+    if llm_engines(config):
+        tokens, running = series("model", "generation_tokens", "rate"), series("model", "requests_running", "sum")
+        record("model", "generation_tokens", "baseline", baseline(tokens),
+               "Mean decode throughput (tokens/s) over the baseline window; absent without that history.")
+        if recorded(config, "requests_running"):
+            record("model", "requests_running", "baseline", baseline(running),
+                   "Mean number of running requests over the baseline window; absent without that history.")
+    if recorded(config, "kv_cache_usage"):
+        ranks, of = series("rank", "kv_cache_usage", "max"), by((*L.instance_model, "engine"))
+        record("instance_model", "rank_imbalance", "range", f"max {of} ({ranks}) - min {of} ({ranks})",
+               "Gap in KV use between the fullest and the emptiest data-parallel rank of one server.")
+    for engine in config.engines:
+        for signal in COUNTED:
+            top = top_bound(ENGINES[engine], signal)
+            if top is not None and top <= TOP_BOUND:
+                buckets = series("model", signal, "bucket_rate")
+                own = f"engine={quote(engine)}"
+                below = selector(buckets, own, le(top / scale_of(ENGINES[engine], signal)))
+                every = selector(buckets, own, 'le="+Inf"')
+                rules.append(
+                    Recording(
+                        series("model", "beyond_top_bucket", "ratio"),
+                        f"1 -\n  {below}\n/ ignoring (le)\n  ({every} > 0)",
+                        "Share of observations above the largest finite bucket bound, where a quantile is cut off.",
+                        {"engine": engine, "signal": signal},
+                    )
+                )
+    sources = []
+    for engine in config.engines:
+        writer = EngineRules(ENGINES[engine], config)
+        given = ENGINES[engine].signals["request_latency_seconds"]
+        for source in () if isinstance(given, Missing) else given:
+            if isinstance(source, Histogram | Summary):
+                sources.append(writer.aggregate("group", L.model, writer.select(f"{source.metric}_count")))
+    if sources:
+        record("model", "latency_source", "present", either(*sources),
+               "The server exports a histogram or summary of the request latency, observations or not.")
+    if "vllm" in config.engines:
+        rules_vllm = EngineRules(ENGINES["vllm"], config)
+        http = selector("http_requests_total", config.selector("vllm"), 'handler=~"/v1/.*"')
+        served = selector(series("instance", "server", "present"), 'engine="vllm"')
+        record("job_status", "http_requests", "rate",
+               f"sum {by((*L.job, 'status'))} (\n  rate({http}[{rules_vllm.window}])\n  and {on(L.instance)}\n"
+               f"  {served}\n)",
+               "HTTP requests to the API by status class. Per second. A stream's status is fixed at its headers.")
+    return Group("obs-record-derived", "recordings", "Quantities computed from the engines' signals.", tuple(rules))
+
+
+def gpu_group(config: Config) -> Group | None:
+    """GPU memory once per physical GPU, from Triton or else from dcgm-exporter."""
+    sources = [
+        name for name in config.engines
+        if not isinstance(ENGINES[name].signals["gpu_memory_total_bytes"], Missing)
+    ]
+    if not sources:
+        return None
+    L = labels(config)
+    rules: list[Recording] = []
+    engines = preallocating(config)
+    present = series("instance", "preallocates", "present")
+    if engines:
+        loaded = selector(series("instance_model", "model_loaded", "present"), one_of("engine", engines))
+        rules.append(Recording(present, f"group {by(L.instance)} ({loaded})",
+                               "The server runs an engine that takes its GPU memory at start."))
+        marks = []
+        if "triton" in sources:
+            total = EngineRules(ENGINES["triton"], config).select("nv_gpu_memory_total_bytes")
+            marks.append(f"group {by(L.gpu)} ({total} and {on(L.instance)} {present})")
+        if "dcgm" in sources:
+            rules_dcgm = EngineRules(ENGINES["dcgm"], config)
+            used = rules_dcgm.select("DCGM_FI_DEV_FB_USED")
+            # Unless honor_labels is set, Prometheus renames the GPU user's labels to exported_*.
+            for label in (config.namespace, config.pod):
+                native = "namespace" if label == config.namespace else "pod"
+                used = call("label_replace", used, quote(label), '"$1"', quote(f"exported_{native}"), '"(.+)"')
+            pods = on((config.namespace, config.pod))
+            named = selector(present, f'{config.pod}!=""')
+            marks.append(rules_dcgm.aggregate("group", L.gpu, f"{used}\nand {pods}\n{named}"))
+        rules.append(Recording(series("gpu", "preallocates", "present"), either(*marks),
+                               "An engine that takes its memory at start uses this GPU: its memory says nothing of load."))
+    used, total = series("gpu", "gpu_memory_used_bytes", "max"), series("gpu", "gpu_memory_total_bytes", "max")
+    ratios = []
+    for name in sources:
+        own = f"engine={quote(name)}"
+        ratios.append(f"{selector(used, own)} / ({selector(total, own)} > 0)")
+    text = ratios[0]
+    for other in ratios[1:]:
+        text += f"\nor {on(L.gpu)}\n{other}"
+    rules.append(Recording(series("gpu", "gpu_memory_usage", "ratio"), text,
+                           "Used part of a GPU's memory; absent when the total is 0 or unknown."))
+    return Group("obs-record-gpu", "recordings", "GPU memory, once per physical GPU.", tuple(rules))
+
+
+def top_bound(engine: Engine, signal: str) -> float | None:
+    """The largest finite bucket bound, in seconds, of the histogram that gives ``signal``; ``None`` without one."""
+    bounds = bucket_bounds(engine, signal)
+    return bounds[-1] if bounds else None
+
+
+def bucket_bounds(engine: Engine, signal: str) -> tuple[float, ...]:
+    """The finite bucket bounds, in seconds, of the newest histogram that gives ``signal``; empty without one."""
+    sources = engine.signals[signal]
+    if isinstance(sources, Missing):
+        return ()
+    for source in sources:
+        if isinstance(source, Histogram):
+            return tuple(bound * source.scale for bound in engine.metric(source.metric).buckets)
+    return ()
+
+
+def scale_of(engine: Engine, signal: str) -> float:
+    """Seconds per wire unit of the histogram that gives ``signal``."""
+    sources = engine.signals[signal]
+    assert not isinstance(sources, Missing)
+    return next(source.scale for source in sources if isinstance(source, Histogram))
+
+
+def le(bound: float) -> str:
+    """A matcher for a bucket bound as Prometheus 2 (``le="60"``) and 3 (``le="60.0"``) store it."""
+    bound = round(bound, 9)
+    if bound == int(bound):
+        return f'le=~"{int(bound)}|{int(bound)}[.]0"'
+    return f'le="{bound!r}"'
+
+
+def groups(config: Config) -> tuple[Group, ...]:
+    """All groups of recording rules, those that others read first."""
+    found: Iterable[Group | None] = (*engine_groups(config), derived_group(config), gpu_group(config))
+    return tuple(group for group in found if group is not None and group.rules)
