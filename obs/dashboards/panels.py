@@ -10,20 +10,20 @@ there is no query, and where there is no query there is no panel. Two kinds of l
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from obs.alerts.names import labels, series
-from obs.alerts.recordings import EngineRules, groups, llm_engines, preallocating, recorded
-from obs.catalog.limits import BY_PATH
 from obs.config import Config
 from obs.dashboards import variables
 from obs.engines import BY_NAME as ENGINES
 from obs.model.dashboard import Annotation, Panel, Query, Threshold, Variable
 from obs.model.metric import Missing, Native
-from obs.promql import block, by, duration, indent, number, on, one_of, quote, selector
+from obs.promql import block, by, duration, number, on, one_of, selector
+from obs.recordings.names import labels, series
+from obs.recordings.rules import EngineRules, groups, llm_engines, preallocating
 
 #: What the pack's alerts are called; a test holds every name against it.
 PACK = 'alertname=~"Inference.+|LLM.+|GPUMemory.+"'
@@ -51,6 +51,12 @@ _DASHED: Mapping[str, Any] = {
         {"id": "custom.fillOpacity", "value": 0},
     ],
 }
+
+
+def natives(engine: str, signal: str) -> tuple[Native, ...]:
+    """The engine's own series that give the signal as they are, newest name first."""
+    sources = ENGINES[engine].signals[signal]
+    return () if isinstance(sources, Missing) else tuple(s for s in sources if isinstance(s, Native))
 
 
 class House:
@@ -125,7 +131,8 @@ class House:
         """The rate of an engine's own counter, for detail that is not recorded."""
         rules = EngineRules(ENGINES[engine], self.config)
         rules.window = "$__rate_interval"
-        return self._chosen(rules.rate(tuple(keep), native))
+        here = ",".join(part for part in (native.matchers, variables.matchers(self.config, *_JOB)) if part)
+        return self._chosen(rules.rate(tuple(keep), dataclasses.replace(native, matchers=here)))
 
     def _chosen(self, text: str) -> str:
         """Raw series narrowed by the variables: their own labels may be called otherwise."""
@@ -136,10 +143,11 @@ class House:
         """The line of ``limits.<key>``."""
         return (Threshold(self.config.limit(key), color),)
 
-    def objective(self, level: str, name: str, operation: str, plain: str, llm: str, *matchers: str) -> Query | None:
+    def objective(self, level: str, name: str, operation: str, plain: str, llm: str, what: str = "") -> Query | None:
         """The P99 or queue objective of each model that has the series, as its alert would compare it.
 
-        ``plain`` and ``llm`` are the keys under ``slo`` for the two kinds of engine.
+        ``plain`` and ``llm`` are the keys under ``slo`` for the two kinds of engine ("" = not drawn); ``what``
+        tells two limits of one panel apart.
         """
         arms: list[str] = []
         engines = self.gives(name)
@@ -158,10 +166,10 @@ class House:
             if default is not None:
                 cases.insert(0, (default, one_of("model", own, negate=True)))
             for limit, models in cases:
-                text = self.series(level, name, operation, engine, models, *matchers)
+                text = self.series(level, name, operation, engine, models)
                 if text:
                     arms.append(f"{number(limit)} * group by (model) ({text})")
-        return Query("\nor\n".join(arms), "limit {{model}}") if arms else None
+        return Query("\nor\n".join(arms), f"limit {what}{{{{model}}}}") if arms else None
 
     def baseline(self, level: str, name: str, part: str, floor: str) -> Query | None:
         """The value below which an alert fires: part of a baseline that is above its floor."""
@@ -185,9 +193,10 @@ class House:
             models = series("model", "generation_tokens", "rate")
         if models not in self.live:  # GPUs only: there are no models to choose from
             models = series("instance", "server", "present")
-        wide = chain = variables.chain(self.config, metric or models, *_JOB)
-        narrow = variables.chain(self.config, models, "model", "version", above=_JOB)
-        return (*wide, *narrow) if chain else narrow
+        return (
+            *variables.chain(self.config, metric or models, *_JOB),
+            *variables.chain(self.config, models, "model", "version", above=_JOB),
+        )
 
     def annotations(self) -> tuple[Annotation, ...]:
         return (
@@ -208,17 +217,12 @@ class House:
         of = by(("job", "instance"))
         arms: list[str] = []
         for name in self.config.engines:
-            engine, rules = ENGINES[name], EngineRules(ENGINES[name], self.config)
-            sources = [
-                source
-                for signal in ("generation_tokens", "requests")
-                for source in (() if isinstance(engine.signals[signal], Missing) else engine.signals[signal])  # type: ignore[union-attr]
-                if isinstance(source, Native)
-            ]
-            if not sources or name == "sidecar":  # the sidecar's counters outlive restarts on purpose
+            rules = EngineRules(ENGINES[name], self.config)
+            counters = (*natives(name, "generation_tokens"), *natives(name, "requests"))
+            if not counters or name == "sidecar":  # the sidecar's counters outlive restarts on purpose
                 continue
             for dialect in self.config.dialects(name):
-                counter = rules.select(sources[0].metric, sources[0].matchers, here, dialect=dialect)
+                counter = rules.select(counters[0].metric, counters[0].matchers, here, dialect=dialect)
                 arms.append(f"sum {of} (resets({counter}[$__rate_interval])) > 0")
         if self.config.jobs:
             changed = f"changes({selector('up', here, one_of('job', self.config.jobs))}[$__rate_interval])"
@@ -352,23 +356,13 @@ def gpu_memory(h: House, *matchers: str, **settings: Any) -> tuple[Panel, ...]:
     )
 
 
-def beyond_top(h: House, *matchers: str, **settings: Any) -> tuple[Panel, ...]:
+def beyond_top(h: House, share: str, **settings: Any) -> tuple[Panel, ...]:
     """How much of a histogram no quantile can tell."""
     return ratio(
         "Share beyond the top bucket",
-        [h.query("model", "beyond_top_bucket", "ratio", "{{model}} {{version}} {{signal}}", *matchers)],
+        [Query(share, "{{model}} {{version}} {{signal}}")] if share else [],
         "Share of the observations above the largest finite bucket bound. More than "
         f"{h.config.limit('beyond_buckets'):.0%} and the P99 drawn is only that bound: the truth is worse.",
         thresholds=h.threshold("beyond_buckets"), **settings,
     )
 
-
-def why(path: str) -> str:
-    """Why a limit is what it is, for descriptions."""
-    return BY_PATH[path].why
-
-
-__all__ = [
-    "NOT_EXPORTED", "NO_TRAFFIC", "PACK", "House", "beyond_top", "column", "count", "gpu_memory", "indent", "latency",
-    "panel", "quote", "rate", "ratio", "recorded", "stat", "states", "steps", "table", "why",
-]

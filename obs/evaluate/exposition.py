@@ -1,8 +1,9 @@
 """Reads the text a server serves on /metrics, keeping every name as it is on the wire.
 
 ``prometheus_client``'s parser adds ``_total`` to Triton's counters and takes an exemplar's value for a
-timestamp (traps.md, 84 and 85). This reader renames nothing; timestamps and exemplars are read and dropped,
-as a scrape with the default ``honor_timestamps`` off would. Source of the grammar: Prometheus's "Exposition
+timestamp (traps.md, 84 and 85). This reader renames nothing; exemplars are read and dropped, and in a scrape
+timestamps too, as ``honor_timestamps`` off would. ``timed`` reads a history: text in which every line has its
+time (seconds in OpenMetrics, milliseconds in the older format). Source of the grammar: Prometheus's "Exposition
 formats" page (text 0.0.4), with OpenMetrics's ``# EOF`` and exemplars, and quoted UTF-8 names, accepted.
 """
 
@@ -49,6 +50,14 @@ class Exposition:
     helps: dict[str, str] = field(default_factory=dict)
 
 
+class Timed(NamedTuple):
+    """A sample with its time in unix milliseconds and its line."""
+
+    sample: Sample
+    time_ms: int
+    line: int
+
+
 Heads = dict[str, tuple[str, Pairs]]
 """What the part of a line before its value means; share one dict over many bodies of a target."""
 
@@ -78,6 +87,50 @@ def parse(text: str, source: str, heads: Heads | None = None) -> Exposition:
             _comment(line, found, source, number)
             continue
         found.samples.append(_sample(line, heads, source, number))
+    return found
+
+
+def timed(text: str, source: str) -> list[Timed]:
+    """Read a history: every sample with its own timestamp, in the order of the text.
+
+    Seconds where the text ends with ``# EOF`` (OpenMetrics), else milliseconds. InputError, with the line's number
+    and text, when a line is no sample, has no timestamp, or the text was cut off.
+    """
+    heads: Heads = {}
+    found: list[Timed] = []
+    lines = text.rstrip().split("\n")
+    seconds = lines[-1].strip() == "# EOF"
+    if not seconds and text.rstrip(" \t\r")[-1:] not in {"\n", ""}:
+        raise InputError(
+            f"{source}:{len(lines)}: the last line has no line feed: {_shown(lines[-1])}; it was cut off: copy it again"
+        )
+    for number, raw in enumerate(lines, 1):
+        line = raw.strip(" \t\r")
+        if line == "# EOF" and number < len(lines):
+            raise InputError(f"{source}:{number}: text follows # EOF: two files were joined; keep them apart")
+        if not line or line[0] == "#":
+            continue
+        end = _head_end(line)
+        head = line[:end]
+        known = heads.get(head)
+        if known is None:
+            known = heads[head] = _head(head, line, source, number)
+        rest = _REST.match(line, end)
+        if rest is None:
+            raise _garbled(source, number, line, "no value follows the labels")
+        if rest[2] is None:
+            raise InputError(
+                f"{source}:{number}: no timestamp: {_shown(line)}; one scrape is no history: put scrapes in a folder, "
+                "each named <unix milliseconds>.prom"
+            )
+        stamp = float(rest[2])
+        if not seconds and abs(stamp) < 1e11:
+            raise InputError(
+                f"{source}:{number}: its time is in seconds (OpenMetrics) but the text does not end with # EOF; "
+                "it was cut off: copy it again"
+            )
+        time_ms = round(stamp * 1000 if seconds else stamp)
+        found.append(Timed(Sample(*known, _value(rest[1], line, source, number)), time_ms, number))
     return found
 
 

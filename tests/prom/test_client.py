@@ -122,7 +122,7 @@ def test_no_access() -> None:
     with (
         answering(text(401, "no")) as (url, _),
         Client(url) as client,
-        pytest.raises(ServerError, match=r"refuses us .401.; give a token file"),
+        pytest.raises(ServerError, match=r"refuses us .401.: no; give a token file"),
     ):
         client.query("x")
 

@@ -1,0 +1,444 @@
+"""Takes an author's expression apart by slicing its text, and puts recording rules in where they are read.
+
+Nothing is ever printed from a syntax tree: every part is a slice of the author's own text. The slicing is ours;
+promql-parser is the witness: a slice is used only when it parses to the same thing as the operand that the
+parser found there. Where it does not, the part stays whole (``opaque``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from obs.evaluate.rules import Rule
+from obs.promql import escape_regex, indent, quote
+
+Kind = Literal["and", "or", "unless", "compare", "arithmetic", "call", "selector", "range", "scalar", "opaque"]
+
+_TOKEN = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+    |(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)
+    |(?P<number>(?:0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)(?:[a-z]\w*)?)
+    |(?P<word>[a-zA-Z_:][a-zA-Z0-9_:]*)
+    |(?P<sign>==|!=|>=|<=|=~|!~|[-+*/%^<>=@(){}\[\],])
+    |(?P<space>\s+)
+    |(?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_PRECEDENCE = {"or": 1, "and": 2, "unless": 2, "==": 3, "!=": 3, ">": 3, "<": 3, ">=": 3, "<=": 3, "+": 4, "-": 4}
+_PRECEDENCE |= {"*": 5, "/": 5, "%": 5, "atan2": 5, "^": 6}
+_COMPARE = frozenset(("==", "!=", ">", "<", ">=", "<="))
+_BEFORE_UNARY = frozenset("([{,=@") | frozenset(_PRECEDENCE) | {"offset", "bool"}
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+    end: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of an expression: ``text`` is the author's (outer parentheses left out), and what it is made of.
+
+    ``op``: the operator, or the function's or aggregation's name. ``modifier``: what stands between an operator and
+    its right side (``on (model) group_left ()``). ``parts``: its operands or arguments. ``scalar``: it has no series.
+    Of a selector: ``name``, and ``bare``, its text without range, offset and ``@``.
+    """
+
+    text: str
+    kind: Kind
+    op: str = ""
+    modifier: str = ""
+    parts: tuple[Part, ...] = ()
+    name: str = ""
+    bare: str = ""
+
+    @property
+    def scalar(self) -> bool:
+        return self.kind == "scalar"
+
+    @property
+    def shifted(self) -> bool:
+        """Whether a selector looks at another time than now."""
+        return self.kind in {"selector", "range"} and re.search(r"\boffset\b|@", self.text) is not None
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """An expression with recording rules put in. ``replaced``: the recorded names that it no longer reads.
+
+    ``sampled``: those among them that it reads over a range or at an offset: there the rule's expression is
+    evaluated at fixed steps, where a deployed rule has its values from its own evaluation times, so the result can
+    differ by what happens within one step. ``kept``: names that could not be replaced, with the reason.
+    """
+
+    text: str
+    replaced: tuple[str, ...] = ()
+    sampled: tuple[str, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def take_apart(expr: str) -> Part:
+    """The expression as parts; wholly ``opaque`` when promql-parser cannot read it."""
+    import promql_parser
+
+    text = expr.strip()
+    try:
+        node = promql_parser.parse(text)
+    except ValueError:
+        return Part(text, "opaque")
+    return _part(text, node)
+
+
+def walk(part: Part) -> Iterator[Part]:
+    """The part and all that it is made of, from left to right."""
+    yield part
+    for one in part.parts:
+        yield from walk(one)
+
+
+def same(one: str, two: str) -> bool:
+    """Whether two expressions are the same but for their layout (Prometheus prints its own)."""
+    import promql_parser
+
+    try:
+        return str(promql_parser.parse(one)) == str(promql_parser.parse(two))
+    except ValueError:
+        return " ".join(one.split()) == " ".join(two.split())
+
+
+def _part(text: str, node: Any) -> Part:
+    kind = type(node).__name__
+    opaque = Part(text, "scalar" if _is_scalar(node) else "opaque")
+    if kind == "ParenExpr":
+        return _checked(_inside(text), node.expr) or opaque
+    if _is_scalar(node):
+        return opaque
+    if kind == "BinaryExpr":
+        return _binary(text, node) or opaque
+    if kind in {"Call", "AggregateExpr"}:
+        return _call(text, node) or opaque
+    if kind == "UnaryExpr":
+        found = _checked(text.lstrip("+-").strip(), node.expr)
+        return Part(text, "call", "-", parts=(found,)) if found else opaque
+    if kind == "VectorSelector":
+        return Part(text, "selector", name=_name(node), bare=_bare(text))
+    if kind == "MatrixSelector":
+        selector = node.vector_selector
+        bare = _bare(text)
+        shift = text[_range_end(text) :].strip()
+        inner = Part(f"{bare} {shift}".strip(), "selector", name=_name(selector), bare=bare)
+        return Part(text, "range", parts=(inner,), name=inner.name, bare=bare)
+    if kind == "SubqueryExpr":
+        tokens = _tokens(text)
+        opens = [token.start for token in tokens if token.text == "[" and token.depth == 0]
+        found = _checked(text[: opens[-1]].strip(), node.expr) if opens else None
+        return Part(text, "range", parts=(found,)) if found else opaque
+    return opaque
+
+
+def _checked(text: str, node: Any) -> Part | None:
+    """The part when ``text`` is what the parser found as ``node``; None otherwise."""
+    import promql_parser
+
+    try:
+        again = promql_parser.parse(text)
+    except ValueError:
+        return None
+    return _part(text.strip(), again) if str(again) == str(node) else None
+
+
+def _binary(text: str, node: Any) -> Part | None:
+    tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
+    found: list[tuple[int, _Token]] = []
+    for index, token in enumerate(tokens):
+        word = token.text.lower()
+        if token.depth or word not in _PRECEDENCE or token.kind not in {"word", "sign"} or index == 0:
+            continue
+        if word in {"+", "-"} and (tokens[index - 1].text.lower() in _BEFORE_UNARY):
+            continue
+        found.append((index, token))
+    for index, token in sorted(found, key=lambda one: (_PRECEDENCE[one[1].text.lower()], -one[0])):
+        lowest = min(_PRECEDENCE[one.text.lower()] for _, one in found)
+        if _PRECEDENCE[token.text.lower()] != lowest:
+            return None
+        left = _checked(text[: token.start].strip(), node.lhs)
+        if left is None:
+            continue
+        modifier, start, boolean = _modifier(text, tokens, index + 1)
+        right = _checked(text[start:].strip(), node.rhs)
+        if right is None:
+            continue
+        op = token.text.lower()
+        kind: Kind = "arithmetic"
+        if op == "and" or op == "or" or op == "unless":
+            kind = op  # type: ignore[assignment]
+        elif op in _COMPARE and not boolean:
+            kind = "compare"
+        return Part(text, kind, op, modifier, (left, right))
+    return None
+
+
+def _modifier(text: str, tokens: Sequence[_Token], index: int) -> tuple[str, int, bool]:
+    """The matching modifier that begins at a token, where the right operand begins, and whether there is a bool."""
+    start = tokens[index].start if index < len(tokens) else len(text)
+    boolean = False
+    begun = start
+    while index < len(tokens) and tokens[index].text.lower() in {"bool", "on", "ignoring", "group_left", "group_right"}:
+        boolean = boolean or tokens[index].text.lower() == "bool"
+        index += 1
+        if tokens[index - 1].text.lower() != "bool" and index < len(tokens) and tokens[index].text == "(":
+            while index < len(tokens) and not (tokens[index].text == ")" and tokens[index].depth == 0):
+                index += 1
+            index += 1
+        start = tokens[index].start if index < len(tokens) else len(text)
+    return text[begun:start].strip(), start, boolean
+
+
+def _call(text: str, node: Any) -> Part | None:
+    tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
+    opens = [index for index, token in enumerate(tokens) if token.text == "(" and token.depth == 0]
+    aggregate = type(node).__name__ == "AggregateExpr"
+    for index in opens:
+        if aggregate and index and tokens[index - 1].text.lower() in {"by", "without"}:
+            continue
+        close = next((i for i in range(index, len(tokens)) if tokens[i].text == ")" and tokens[i].depth == 0), None)
+        if close is None:
+            return None
+        cuts = [tokens[index].end]
+        ends = []
+        for token in tokens[index + 1 : close]:
+            if token.text == "," and token.depth == 1:
+                ends.append(token.start)
+                cuts.append(token.end)
+        ends.append(tokens[close].start)
+        texts = [text[start:end].strip() for start, end in zip(cuts, ends, strict=True)]
+        nodes = [one for one in (node.param, node.expr) if one is not None] if aggregate else list(node.args)
+        if texts == [""]:
+            texts = []
+        if len(texts) != len(nodes):
+            return None
+        parts = [_checked(one, its) for one, its in zip(texts, nodes, strict=True)]
+        op = tokens[0].text.lower()
+        if any(one is None for one in parts):
+            return None
+        return Part(text, "call", op, parts=tuple(one for one in parts if one is not None))
+    return None
+
+
+def _is_scalar(node: Any) -> bool:
+    kind = type(node).__name__
+    if kind in {"NumberLiteral", "StringLiteral"}:
+        return True
+    if kind in {"ParenExpr", "UnaryExpr"}:
+        return _is_scalar(node.expr)
+    if kind == "BinaryExpr":
+        return _is_scalar(node.lhs) and _is_scalar(node.rhs)
+    return kind == "Call" and str(node.func.return_type).endswith("Scalar")
+
+
+def _name(node: Any) -> str:
+    if node.name:
+        return str(node.name)
+    return next((value for name, op, value in _matchers(node) if (name, op) == ("__name__", "=")), "")
+
+
+def matchers(selector: str) -> tuple[tuple[str, str, str], ...]:
+    """The matchers of a selector's text: (label, one of ``= != =~ !~``, value); () when it is none."""
+    import promql_parser
+
+    try:
+        return _matchers(promql_parser.parse(selector))
+    except (ValueError, AttributeError):
+        return ()
+
+
+def _matchers(node: Any) -> tuple[tuple[str, str, str], ...]:
+    signs = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
+    return tuple((one.name, signs[str(one.op).rsplit(".", 1)[-1]], one.value) for one in node.matchers.matchers)
+
+
+def _bare(text: str) -> str:
+    """A selector without range, offset and @."""
+    tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
+    end = tokens[0].end if tokens and tokens[0].kind == "word" else 0
+    for token in tokens:
+        if token.text == "}" and token.depth == 0:
+            return text[: token.end]
+        if token.depth == 0 and (token.text in {"[", "@"} or token.text.lower() == "offset"):
+            break
+    return text[:end]
+
+
+def _range_end(text: str) -> int:
+    return next((token.end for token in _tokens(text) if token.text == "]" and token.depth == 0), len(text))
+
+
+def _inside(text: str) -> str:
+    return text.strip()[1:-1].strip()
+
+
+@lru_cache(maxsize=4096)
+def _tokens(text: str) -> tuple[_Token, ...]:
+    found = []
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        kind, word = match.lastgroup or "other", match[0]
+        if kind == "sign" and word in _CLOSE:
+            depth -= 1
+        found.append(_Token(kind, word, match.start(), match.end(), depth))
+        if kind == "sign" and word in _OPEN:
+            depth += 1
+    return tuple(found)
+
+
+# --- recording rules put in ------------------------------------------------------------------------
+
+
+@dataclass
+class _Expander:
+    rules: Mapping[str, Sequence[Rule]]
+    step: str
+    replaced: dict[str, None] = field(default_factory=dict)
+    sampled: dict[str, None] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+    busy: list[str] = field(default_factory=list)
+
+    def expand(self, text: str) -> str:
+        tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
+        out: list[str] = []
+        at = index = 0
+        while index < len(tokens):
+            token = tokens[index]
+            follows = tokens[index + 1].text if index + 1 < len(tokens) else ""
+            if not self._reads(tokens, index, follows):
+                index += 1
+                continue
+            end = index
+            if follows == "{":
+                end = next(i for i in range(index + 1, len(tokens)) if tokens[i].text == "}")
+            put, end = self._put(token.text, text[token.start : tokens[end].end], text, tokens, end)
+            if put is not None:
+                out += [text[at : token.start], put]
+                at = tokens[end].end
+            index = end + 1
+        return "".join([*out, text[at:]])
+
+    def _reads(self, tokens: Sequence[_Token], index: int, follows: str) -> bool:
+        token = tokens[index]
+        if token.kind != "word" or token.text not in self.rules or follows == "(":
+            return False
+        inside = 0  # not a label name between braces
+        for one in tokens[:index]:
+            inside += one.text == "{"
+            inside -= one.text == "}"
+        return not inside
+
+    def _put(
+        self, name: str, selector: str, text: str, tokens: Sequence[_Token], end: int
+    ) -> tuple[str | None, int]:
+        """What replaces a selector whose last token is ``end``, and the last token that is replaced."""
+        if name in self.busy:
+            self.kept[name] = "its rules read each other in a circle"
+            return None, end
+        rest = tokens[end + 1 :]
+        window = ""
+        shift = ""
+        last = end
+        if rest and rest[0].text == "[":
+            close = next(i for i, token in enumerate(rest) if token.text == "]" and token.depth == rest[0].depth)
+            inner = text[rest[0].end : rest[close].start]
+            if not re.search(r":", inner):
+                window = inner.strip()
+                last = end + 1 + close
+                rest = rest[close + 1 :]
+        if not window and rest and rest[0].text.lower() == "offset":
+            size = 2 if len(rest) > 1 and rest[1].text in "+-" else 1
+            shift = text[rest[0].start : rest[size].end]
+            last = end + 1 + size
+            rest = rest[size + 1 :]
+        if rest and rest[0].text == "@":
+            self.kept[name] = "it is read at a fixed time (@)"
+            return None, end
+        self.busy.append(name)
+        body = self._union(name, selector)
+        self.busy.pop()
+        self.replaced[name] = None
+        body = f"(\n{indent(body)}\n)"
+        if window:
+            self.sampled[name] = None
+            return f"{body}[{window}:{self.step}]", last
+        if shift:
+            self.sampled[name] = None
+            return f"last_over_time({body}[1s:1s] {shift})", last
+        return body, last
+
+    def _union(self, name: str, selector: str) -> str:
+        """What the selector reads, from the rules of that name: labels that rules set decide which of them count."""
+        arms = []
+        for rule in self.rules[name]:
+            body = self.expand(rule.expr)
+            counts = True
+            for label, value in sorted(rule.labels.items()):
+                put = f"{quote(label)}, {quote(value.replace('$', '$$'))}"
+                body = f'label_replace(\n{indent(_wrapped(body))},\n  {put}, "", ""\n)'
+            for label, op, wanted in matchers(selector):
+                if label == "__name__":
+                    continue
+                pattern = wanted if op in {"=~", "!~"} else escape_regex(wanted)
+                if label in rule.labels:
+                    counts = counts and agrees(rule.labels[label], op, wanted)
+                else:
+                    body = _filtered(body, label, pattern, keep=op in {"=", "=~"})
+            if counts:
+                arms.append(_wrapped(body))
+        return "\nor\n".join(arms) if arms else "vector(0) > 0"
+
+
+def expand(expr: str, rules: Mapping[str, Sequence[Rule]], step: str) -> Expansion:
+    """The expression with each series that ``rules`` record (by name) replaced by the rules' own expressions.
+
+    Exact where the series is read as it is now. Over a range it becomes a subquery by ``step`` (a Prometheus
+    duration, the rules' evaluation interval), at an offset the value one moment before: see Expansion.
+    """
+    if not rules:
+        return Expansion(expr)
+    expander = _Expander(rules, step)
+    text = expander.expand(expr)
+    return Expansion(text, tuple(expander.replaced), tuple(expander.sampled), tuple(expander.kept.items()))
+
+
+def by_name(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
+    """The recording rules among some rules, by the name of the series they make."""
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        if rule.kind == "record":
+            found.setdefault(rule.name, []).append(rule)
+    return found
+
+
+def _wrapped(text: str) -> str:
+    return f"(\n{indent(text)}\n)"
+
+
+def agrees(value: str, op: str, wanted: str) -> bool:
+    """Whether a label's value satisfies a matcher."""
+    hit = value == wanted if op in {"=", "!="} else re.fullmatch(wanted, value) is not None
+    return hit == (op in {"=", "=~"})
+
+
+def _filtered(body: str, label: str, pattern: str, *, keep: bool) -> str:
+    """The elements whose label matches (or does not): marked by label_replace, told apart by the mark."""
+    mark = 'label_replace(vector(1), "__obs", "1", "", "")'
+    marked = f'label_replace(\n{indent(_wrapped(body))},\n  "__obs", "1", {quote(label)}, {quote(pattern)}\n)'
+    if not keep:
+        return f"{marked}\nunless on (__obs) {mark}"
+    return f'label_replace(\n{indent(f"{marked}{chr(10)}and on (__obs) {mark}")},\n  "__obs", "", "", ""\n)'

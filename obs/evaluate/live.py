@@ -1,0 +1,748 @@
+"""What every alert says now, on a live Prometheus or at a time of a recording, and why.
+
+PromQL is evaluated by the server alone. What is ours: the state machine (obs.evaluate.state) over the last
+minutes, taking an expression apart to tell what decides (explain), and the reason when there is no data
+(liveness). Instant queries are sent in bundles, each element marked with the query that it belongs to, a bounded
+number at a time: a whole pack is judged in a few rounds of requests.
+
+Recorded series that the server has not are replaced by the expressions of their rules (explain.expand); a result
+that then depends on more than the present moment is marked ``sampled``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from obs.errors import InputError, ServerError
+from obs.evaluate import explain, liveness, recording, replay, state
+from obs.evaluate.explain import Part, take_apart
+from obs.evaluate.liveness import Vanished, Verdict, World, clock, nearest_query
+from obs.evaluate.rules import Rule, in_order
+from obs.prom import tools
+from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series, TooMuchError
+from obs.prom.remote_write import Labels, make_labels
+from obs.prom.server import PrivatePrometheus
+from obs.promql import duration
+
+AlertState = Literal["firing", "pending", "ok", "no data", "dead", "error"]
+STATES: tuple[AlertState, ...] = ("firing", "pending", "error", "no data", "dead", "ok")
+
+LOOKBACK = 30 * 86_400.0
+_FURTHER = 6 * 3600.0  # how far back the beginning of an alert is looked for, beyond what its state needs
+_BUNDLE = 12_000  # characters: VictoriaMetrics refuses queries over 16 KiB
+_ROUNDS = 40
+SKEW = 30.0
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An active series of an alert: since when (unix seconds) it has its state, and since when its expression holds.
+
+    ``exact``: False when it was so already at the beginning of what was looked at. ``value`` is None when the
+    alert is only kept firing. ``threshold`` is what the deciding comparison compares it with, None without one.
+    """
+
+    labels: Labels
+    state: Literal["pending", "firing"]
+    since: float
+    active_since: float
+    exact: bool
+    value: float | None
+    op: str = ""
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one alert says. ``part`` is the piece of the author's expression that decides and ``why`` a sentence on it.
+
+    ``reason`` is set for "no data" and "dead". ``value``, ``op``, ``threshold`` and ``labels`` are those of the series
+    that is nearest to the threshold. ``since`` (unix seconds) is when the worst state began, None when none is active.
+    ``in_place``: recorded series that the server lacks, computed from their rules; ``sampled``: those of them read over
+    a range or at an offset, where deployed rules may give a slightly different value.
+    """
+
+    rule: Rule
+    state: AlertState
+    instances: tuple[Instance, ...] = ()
+    since: float | None = None
+    why: str = ""
+    part: str = ""
+    reason: liveness.Reason | None = None
+    side: str = ""
+    value: float | None = None
+    op: str = ""
+    threshold: float | None = None
+    labels: Labels = ()
+    in_place: tuple[str, ...] = ()
+    sampled: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def alert(self) -> str:
+        return self.rule.name
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where the server's own rule says something else: the alert, what differs, and both words."""
+
+    alert: str
+    what: str
+    ours: str
+    theirs: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All results, in the order of the rules; ``at`` in unix seconds. ``compared``: how many alerts the server itself
+    has loaded, None when it does not tell. ``notes`` are lines for people about the whole."""
+
+    source: str
+    at: float
+    results: tuple[Result, ...]
+    compared: int | None = None
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def of(self, state: AlertState) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if result.state == state)
+
+
+def evaluate(
+    client: Client,
+    rules: Sequence[Rule],
+    *,
+    at: float | None = None,
+    interval: float = 30.0,
+    lookback: float = LOOKBACK,
+    parallel: int = 8,
+    deployed: bool | None = None,
+    since: float | None = None,
+    only: Iterable[str] | None = None,
+    source: str = "",
+) -> Evaluation:
+    """Judge the alerts among ``rules`` at ``at`` (unix seconds; None = the server's now, compared with its own rules).
+
+    The recording rules among them are used where the server lacks their series: ``deployed`` True or False says that it
+    has them, or not; None looks. ``interval``: of evaluation, where the server does not have the rule. ``since``: judge
+    states from then on, not only as long as they need. ``only``: names of alerts.
+
+    ServerError when the server cannot be used at all, or holds no series; a single alert that cannot be evaluated
+    has the state "error".
+    """
+    alerts = [rule for rule in rules if rule.kind == "alert" and (only is None or rule.name in set(only))]
+    if not alerts:
+        raise InputError("there is no alerting rule to evaluate; name rule files that have one")
+    with ThreadPoolExecutor(max_workers=max(1, parallel)) as pool:
+        return _Run(client, pool, rules, alerts, at, interval, lookback, max(1, parallel), deployed, since).run(source)
+
+
+def evaluate_recording(
+    path: Path,
+    rules: Sequence[Rule],
+    *,
+    at: Callable[[int], int | None] | None = None,
+    job: str = "",
+    instance: str = "",
+    interval: float | None = None,
+    parallel: int = 8,
+    only: Iterable[str] | None = None,
+) -> Evaluation:
+    """Judge the alerts among ``rules`` at the end of a recording, or at the time (unix ms) that ``at`` makes of its end.
+
+    Any form that obs.evaluate.recording reads. Scrapes and text are played into a private Prometheus and recording rules
+    evaluated over all of it; a data directory is opened as it is (its own recorded series count). InputError when the
+    recording cannot be used, or ``at`` is not in it.
+    """
+    if path.is_dir() and recording.is_tsdb(path):
+        with recording.Tsdb(path) as server:
+            when = _within(path, (at and at(server.end_ms)) or server.end_ms, server.start_ms)
+            lookback = max(3600.0, (when - server.start_ms) / 1000 + 1)
+            return evaluate(
+                server.client, rules, at=when / 1000, interval=interval or 30.0, lookback=lookback, parallel=parallel,
+                only=only, source=str(path),
+            )
+    one = recording.read(path, job=job, instance=instance)
+    step = round(interval * 1000) if interval else one.interval_ms
+    end = _within(path, (at and at(one.end_ms)) or one.end_ms, one.start_ms)
+    times = range(one.start_ms, end + 1, step)
+    binary = tools.find("prometheus")
+    with PrivatePrometheus(binary=binary) as server:
+        server.writer.write(one.points(end_ms=end, normalise_le=tools.version(binary) >= (3, 0, 0)))
+        for rule in in_order([rule for rule in rules if rule.kind == "record"]):
+            found = replay._evaluate(server, rule, times)
+            server.writer.write(replay._written_back(found, times))
+        return evaluate(
+            server.client, rules, at=times[-1] / 1000, interval=step / 1000, deployed=True, since=one.start_ms / 1000,
+            lookback=(end - one.start_ms) / 1000 + 600, parallel=parallel, only=only, source=str(path),
+        )
+
+
+def _within(path: Path, at_ms: int, start_ms: int) -> int:
+    if at_ms < start_ms:
+        raise InputError(f"{path}: {clock(at_ms / 1000)} is before its first sample ({clock(start_ms / 1000)}); give a later time")
+    return at_ms
+
+
+# --- questions, asked in bundles -----------------------------------------------------------------------
+
+
+@dataclass
+class _Answers:
+    """Answers by query; what is asked and not known is noted in ``wanted`` and fetched by ``fetch``."""
+
+    client: Client
+    pool: ThreadPoolExecutor
+    at: float
+    lookback: float
+    parallel: int
+    expand: Callable[[str], str]
+    known: dict[str, tuple[Sample, ...]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    warned: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    gone: dict[str, Vanished] = field(default_factory=dict)
+    wanted: dict[str, None] = field(default_factory=dict)
+    wanted_gone: dict[str, None] = field(default_factory=dict)
+
+    def samples(self, query: str) -> Sequence[Sample] | None:
+        found = self.known.get(query)
+        if found is None:
+            self.wanted[query] = None
+        return found
+
+    def failure(self, query: str) -> str:
+        return self.failed.get(query, "")
+
+    def vanished(self, selector: str) -> Vanished | None:
+        found = self.gone.get(selector)
+        if found is None:
+            self.wanted_gone[selector] = None
+        return found
+
+    @property
+    def lacking(self) -> bool:
+        return bool(self.wanted or self.wanted_gone)
+
+    def fetch(self) -> None:
+        """Ask for all that is wanted."""
+        queries, selectors = list(self.wanted), list(self.wanted_gone)
+        self.wanted.clear()
+        self.wanted_gone.clear()
+        work: list[Callable[[], None]] = [lambda bundle=bundle: self._ask(bundle) for bundle in self._bundles(queries)]  # type: ignore[misc]
+        work += [lambda one=one: self._look_back(one) for one in selectors]  # type: ignore[misc]
+        for done in [self.pool.submit(one) for one in work]:
+            done.result()
+
+    def _bundles(self, queries: Sequence[str]) -> list[list[tuple[str, str]]]:
+        """Queries with their texts in about as many bundles as can be asked at a time, none too long."""
+        texts = [(query, self.expand(query)) for query in queries]
+        total = sum(len(text) + 40 for _, text in texts)
+        room = min(_BUNDLE, max(1, math.ceil(total / self.parallel)))
+        bundles: list[list[tuple[str, str]]] = []
+        size = 0
+        for query, text in texts:
+            if not bundles or size + len(text) > room:
+                bundles.append([])
+                size = 0
+            bundles[-1].append((query, text))
+            size += len(text) + 40
+        return bundles
+
+    def _ask(self, bundle: list[tuple[str, str]]) -> None:
+        if len(bundle) == 1:
+            ((query, text),) = bundle
+            try:
+                answer = self.client.ask(text, self.at)
+            except QueryError as error:
+                self.failed[query] = str(error)
+                self.known[query] = ()
+                return
+            self._keep(query, answer.samples, answer.warnings)
+            return
+        whole = "\nor\n".join(
+            f'label_replace((\n{text}\n), "obs_query", "{number}", "", "")' for number, (_, text) in enumerate(bundle)
+        )
+        try:
+            answer = self.client.ask(whole, self.at)
+        except QueryError:  # one of them: find out which
+            middle = len(bundle) // 2
+            self._ask(bundle[:middle])
+            self._ask(bundle[middle:])
+            return
+        by_query: dict[str, list[Sample]] = {}
+        for one in answer.samples:
+            mark = dict(one.labels)["obs_query"]
+            labels = tuple(pair for pair in one.labels if pair[0] != "obs_query")
+            by_query.setdefault(mark, []).append(Sample(labels, one.time, one.value))
+        for number, (query, _) in enumerate(bundle):
+            self._keep(query, tuple(by_query.get(str(number), ())), answer.warnings)
+
+    def _keep(self, query: str, samples: tuple[Sample, ...], warnings: tuple[str, ...]) -> None:
+        self.known[query] = samples
+        if warnings:
+            self.warned[query] = warnings
+
+    def _look_back(self, selector: str) -> None:
+        """When a selector's series had their last sample: near first, then far, then to the second."""
+        latest = f"max(timestamp({selector}))"
+        for span, step in ((3600.0, 15.0), (86_400.0, 60.0), (self.lookback, 300.0)):
+            span = min(span, self.lookback)
+            try:
+                series = self.client.query_range(latest, self.at - span, self.at, step)
+            except TooMuchError:
+                break
+            points = [point for one in series for point in one.points]
+            if points:
+                found, last = max(points)
+                fine = self.client.query_range(latest, found, min(self.at, found + step), 1.0)
+                last = max([last, *(value for one in fine for _, value in one.points)])
+                who = self.client.query(f"topk(5, count by (job, instance) ({selector}))", found)
+                targets = tuple(one.labels for one in who)
+                self.gone[selector] = Vanished(last, targets)
+                return
+        self.gone[selector] = Vanished(None)
+
+
+# --- one evaluation --------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Run:
+    client: Client
+    pool: ThreadPoolExecutor
+    rules: Sequence[Rule]
+    alerts: Sequence[Rule]
+    wanted_at: float | None
+    interval: float
+    lookback: float
+    parallel: int
+    deployed: bool | None
+    since: float | None
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, source: str) -> Evaluation:
+        at, loaded, names, ups = self._survey()
+        recorded = explain.by_name(self.rules)
+        if loaded is not None:
+            for rule in loaded:
+                if rule.kind == "recording":
+                    recorded.setdefault(rule.name, []).append(Rule("record", rule.name, rule.expr, dict(rule.labels)))
+        absent = self._absent(explain.by_name(self.rules), loaded, names, at)
+        step = duration(self.interval)
+        memo: dict[str, explain.Expansion] = {}
+
+        def expanded(text: str) -> explain.Expansion:
+            if text not in memo:
+                memo[text] = explain.expand(text, absent, step)
+            return memo[text]
+
+        answers = _Answers(
+            self.client, self.pool, at, self.lookback, self.parallel, lambda text: expanded(text).text
+        )
+        making = None if loaded is None else frozenset(one.name for one in loaded if one.kind == "recording")
+        world = World(answers, names, recorded, ups, at, self.lookback, making)
+        now = self._now(answers)
+        spans = self._histories(now, answers, loaded, lambda text: expanded(text).text, at)
+        results = self._results(now, spans, answers, world, expanded, at)
+        compared, differences = (None, ()) if self.wanted_at is not None else _compare(results, loaded, at)
+        if absent:
+            count = len({name for one in results for name in one.in_place})
+            self.notes.append(f"{count} recorded series are not on the server and were computed from their rules")
+        warnings = tuple(dict.fromkeys(itertools.chain.from_iterable(answers.warned.values())))
+        return Evaluation(source or self.client.url, at, tuple(results), compared, differences, tuple(self.notes), warnings)
+
+    def _survey(self) -> tuple[float, list[LoadedRule] | None, frozenset[str], tuple[Sample, ...]]:
+        """The server's time, rules, metric names and targets."""
+        (clock_,) = self.client.query("time()", self.wanted_at)
+        at = math.floor(clock_.value) if self.wanted_at is None else self.wanted_at
+        skew = clock_.value - time.time()
+        if self.wanted_at is None and abs(skew) > SKEW:
+            self.notes.append(
+                f"the server's clock is {liveness.ago(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's; "
+                "its own time is used"
+            )
+        rules = self.pool.submit(self._loaded)
+        names = self.pool.submit(lambda: self.client.label_values("__name__", start=at - self.lookback, end=at))
+        ups = self.pool.submit(lambda: self.client.query("up", at))
+        found = frozenset(names.result())
+        if not found:
+            raise ServerError(
+                f"{self.client.url}: holds no series in the last {liveness.ago(self.lookback)}; check the address, and the "
+                "tenant (--header X-Scope-OrgID:TENANT)"
+            )
+        return at, rules.result(), found, tuple(ups.result())
+
+    def _loaded(self) -> list[LoadedRule] | None:
+        """The server's rules; None when it has no such list."""
+        if self.wanted_at is not None:
+            return None
+        try:
+            return self.client.rules()
+        except ServerError:
+            self.notes.append("the server lists no rules (/api/v1/rules), so nothing could be compared with them")
+            return None
+
+    def _absent(
+        self, recorded: Mapping[str, list[Rule]], loaded: list[LoadedRule] | None, names: frozenset[str], at: float
+    ) -> dict[str, list[Rule]]:
+        """The recording rules whose series the server does not have."""
+        if self.deployed is True:
+            return {}
+        if self.deployed is False:
+            return dict(recorded)
+        making = {rule.name for rule in loaded or () if rule.kind == "recording"}
+        missing = {name for name in recorded if name not in making}
+        if missing & names:  # it may be made elsewhere, or by a rule that is gone
+            recent = set(self.client.label_values("__name__", start=at - 600, end=at))
+            missing -= {name for name in missing & recent if self.client.query(f"count({name})", at)}
+        return {name: rules for name, rules in recorded.items() if name in missing}
+
+    def _now(self, answers: _Answers) -> dict[int, tuple[Sample, ...] | str]:
+        """Per alert (by its place) its elements now, or why it cannot be evaluated."""
+        queries = [_query(rule.expr) for rule in self.alerts]
+        for query in queries:
+            answers.samples(query)
+        answers.fetch()
+        return {
+            place: answers.failed[query] if query in answers.failed else answers.known[query]
+            for place, query in enumerate(queries)
+        }
+
+    def _histories(
+        self,
+        now: Mapping[int, tuple[Sample, ...] | str],
+        answers: _Answers,
+        loaded: list[LoadedRule] | None,
+        expand: Callable[[str], str],
+        at: float,
+    ) -> dict[int, tuple[dict[Labels, tuple[state.Span, ...]], float] | str]:
+        """Per alert that can be active: its states over the last while, and the beginning of that while."""
+        jobs = {}
+        for place, rule in enumerate(self.alerts):
+            elements = now[place]
+            if isinstance(elements, str) or (not elements and not rule.keep_ms):
+                continue
+            theirs = _same_rule(rule, loaded or ())
+            interval = theirs.interval if theirs is not None and theirs.interval else self.interval
+            jobs[place] = self.pool.submit(self._history, rule, expand(rule.expr), interval, at)
+        return {place: job.result() for place, job in jobs.items()}
+
+    def _history(
+        self, rule: Rule, text: str, interval: float, at: float
+    ) -> tuple[dict[Labels, tuple[state.Span, ...]], float] | str:
+        need = max(2 * rule.hold_ms / 1000, 900.0) + rule.keep_ms / 1000
+        spans: Sequence[float] = (need, max(need, _FURTHER)) if self.since is None else (at - self.since,)
+        found: dict[Labels, tuple[state.Span, ...]] = {}
+        start = at
+        for span in spans:
+            steps = max(1, math.floor(round(span / interval, 6)))
+            start = at - steps * interval
+            try:
+                series = self.client.query_range(text, start, at, interval)
+            except QueryError as error:
+                return found and (found, start) or str(error)
+            found = _spans(rule, series, start, at, interval)
+            first = round(start * 1000)
+            if not any(their[-1].start_ms == first or their[0].start_ms == first for their in found.values()):
+                break
+        return found, start
+
+    def _results(
+        self,
+        now: Mapping[int, tuple[Sample, ...] | str],
+        histories: Mapping[int, tuple[dict[Labels, tuple[state.Span, ...]], float] | str],
+        answers: _Answers,
+        world: World,
+        expanded: Callable[[str], explain.Expansion],
+        at: float,
+    ) -> list[Result]:
+        verdicts: dict[int, Verdict] = {}
+        decisions: dict[int, list[tuple[Part, str, dict[Labels, float] | float | None]]] = {}
+        for _ in range(_ROUNDS):
+            for place, rule in enumerate(self.alerts):
+                elements = now[place]
+                if isinstance(elements, str):
+                    continue
+                part = take_apart(rule.expr)
+                if elements:
+                    decisions[place] = list(_deciding(part, world))
+                elif place not in verdicts or verdicts[place].found == "pending":
+                    verdicts[place] = liveness.judge(part, world)
+            if not answers.lacking:
+                break
+            answers.fetch()
+        results = []
+        for place, rule in enumerate(self.alerts):
+            elements = now[place]
+            expansion = expanded(rule.expr)
+            base: dict[str, Any] = {"in_place": expansion.replaced, "sampled": expansion.sampled}
+            warnings = answers.warned.get(_query(rule.expr), ())
+            history = histories.get(place, ({}, at))
+            if isinstance(elements, str) or isinstance(history, str):
+                why = elements if isinstance(elements, str) else str(history)
+                results.append(Result(rule, "error", why=why, part=rule.expr, **base))
+                continue
+            instances = _instances(rule, elements, history, decisions.get(place, ()), at)
+            if instances:
+                results.append(_active(rule, instances, decisions.get(place, ()), warnings, base))
+            else:
+                results.append(_quiet(rule, verdicts.get(place) or Verdict("unknown"), warnings, base))
+        return results
+
+
+def _query(expr: str) -> str:
+    """An alert's expression as a query that gives a vector."""
+    return f"vector(\n{expr}\n)" if take_apart(expr).scalar else expr
+
+
+def _spans(
+    rule: Rule, series: Sequence[Series], start: float, at: float, interval: float
+) -> dict[Labels, tuple[state.Span, ...]]:
+    present: dict[int, list[Labels]] = {}
+    for one in series:
+        labels = rule.result_labels(one.labels)
+        for when, _ in one.points:
+            present.setdefault(round(when * 1000), []).append(labels)
+    step = round(interval * 1000)
+    times = range(round(start * 1000), round(at * 1000) + 1, step)
+    evaluations = ((time_ms, present.get(time_ms, ())) for time_ms in times)
+    return state.spans(evaluations, end_ms=round(at * 1000) + 1, hold_ms=rule.hold_ms, keep_ms=rule.keep_ms)
+
+
+def _instances(
+    rule: Rule,
+    elements: Sequence[Sample],
+    history: tuple[dict[Labels, tuple[state.Span, ...]], float],
+    decisions: Sequence[tuple[Part, str, dict[Labels, float] | float | None]],
+    at: float,
+) -> list[Instance]:
+    spans, start = history
+    values = {rule.result_labels(one.labels): one for one in elements}
+    end = round(at * 1000) + 1
+    found = []
+    for labels in sorted(values.keys() | spans.keys()):
+        theirs = spans.get(labels, ())
+        sample = values.get(labels)
+        last = theirs[-1] if theirs and theirs[-1].end_ms == end else None
+        if last is None:
+            if sample is None:
+                continue
+            # the range query did not see what the instant query sees: it begins now
+            last = state.Span(round(at * 1000), end, "firing" if rule.hold_ms == 0 else "pending")
+        began = last
+        for one, two in itertools.pairwise(reversed(theirs)):
+            if one.start_ms == two.end_ms and (one.state, two.state) == ("firing", "pending"):
+                began = two
+            break
+        exact = began.start_ms > round(start * 1000)
+        op, threshold = _threshold(sample, decisions) if sample is not None else ("", None)
+        found.append(
+            Instance(
+                labels, last.state, last.start_ms / 1000, began.start_ms / 1000, exact,
+                None if sample is None else sample.value, op, threshold,
+            )
+        )
+    return found
+
+
+def _active(
+    rule: Rule,
+    instances: Sequence[Instance],
+    decisions: Sequence[tuple[Part, str, dict[Labels, float] | float | None]],
+    warnings: tuple[str, ...],
+    base: Mapping[str, Any],
+) -> Result:
+    worst: Literal["firing", "pending"] = "firing" if any(one.state == "firing" for one in instances) else "pending"
+    ones = [one for one in instances if one.state == worst]
+    part = decisions[0][0].text if decisions else rule.expr
+    first = min(ones, key=lambda one: one.since)
+    kept = all(one.value is None for one in ones)
+    why = "its expression holds no more; keep_firing_for keeps it" if kept else ""
+    return Result(
+        rule, worst, tuple(instances), first.since, why, part, None, "", first.value, first.op, first.threshold,
+        first.labels, warnings=warnings, **base,
+    )
+
+
+def _quiet(rule: Rule, verdict: Verdict, warnings: tuple[str, ...], base: Mapping[str, Any]) -> Result:
+    if warnings:
+        return Result(rule, "error", why=f"the answer is partial: {warnings[0]}", part=rule.expr, warnings=warnings, **base)
+    if verdict.found in {"there", "not there"}:
+        quiet: AlertState = "ok"
+    else:
+        quiet = "dead" if verdict.found == "dead" else "no data"
+    reason = None if quiet == "ok" else verdict.reason or "cannot be told"
+    return Result(
+        rule, quiet, (), None, verdict.why or "it cannot be told why it has no result", verdict.part or rule.expr, reason,
+        verdict.side, _finite(verdict.value), verdict.op, _finite(verdict.threshold), verdict.labels, **base,
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
+
+
+def _deciding(part: Part, world: World) -> Iterable[tuple[Part, str, dict[Labels, float] | float | None]]:
+    """The comparisons that give an active alert its value: (comparison, operator, threshold or thresholds by labels)."""
+    if part.kind in {"and", "unless"}:
+        yield from _deciding(part.parts[0], world)
+    elif part.kind == "or":
+        for one in part.parts:
+            if world.answers.samples(nearest_query(one.text, "top")):
+                yield from _deciding(one, world)
+    elif part.kind == "compare":
+        left, right = part.parts
+        if left.scalar or right.scalar:
+            op = liveness._FLIPPED[part.op] if left.scalar else part.op
+            yield part, op, liveness.scalar(left if left.scalar else right, world)
+            return
+        asked = world.answers.samples(f"topk(200, (\n{right.text}\n))")
+        yield part, part.op, {_plain(one.labels): one.value for one in asked or ()}
+    else:
+        yield part, "", None
+
+
+def _plain(labels: Labels) -> Labels:
+    return make_labels((name, value) for name, value in labels if name != "__name__")
+
+
+def _threshold(
+    sample: Sample, decisions: Sequence[tuple[Part, str, dict[Labels, float] | float | None]]
+) -> tuple[str, float | None]:
+    """What a firing element is compared with: of several comparisons, one that its value satisfies."""
+    for _, op, threshold in decisions:
+        if isinstance(threshold, dict):
+            own = dict(sample.labels)
+            hits = [value for labels, value in threshold.items() if all(own.get(name, value_) == value_ for name, value_ in labels)]
+            hits = [value for value in hits if liveness._TESTS[op](sample.value, value)]
+            if hits:
+                return op, hits[0]
+        elif threshold is not None and op and liveness._TESTS[op](sample.value, threshold):
+            return op, threshold
+    return "", None
+
+
+# --- beside the server's own rules ---------------------------------------------------------------------
+
+
+def _same_rule(rule: Rule, loaded: Iterable[LoadedRule]) -> LoadedRule | None:
+    """The server's rule of that name; of several, the one with the same expression, then the same labels."""
+    named = [one for one in loaded if one.kind == "alerting" and one.name == rule.name]
+    if not named:
+        return None
+    exact = [one for one in named if explain.same(one.expr, rule.expr)]
+    own = make_labels(rule.labels.items())
+    labelled = [one for one in exact or named if one.labels == own]
+    return (labelled or exact or named)[0]
+
+
+def _compare(
+    results: Sequence[Result], loaded: Sequence[LoadedRule] | None, at: float
+) -> tuple[int | None, tuple[Difference, ...]]:
+    if loaded is None:
+        return None, ()
+    count = 0
+    found: list[Difference] = []
+    for result in results:
+        rule = result.rule
+        theirs = _same_rule(rule, loaded)
+        if theirs is None:
+            continue
+        count += 1
+        found += _rule_differences(result, theirs, at)
+    return count, tuple(found)
+
+
+def _rule_differences(result: Result, theirs: LoadedRule, at: float) -> Iterable[Difference]:
+    rule = result.rule
+    if theirs.health == "err":
+        yield Difference(rule.name, "the server cannot evaluate it", result.state, theirs.last_error or "error")
+        return
+    if not explain.same(rule.expr, theirs.expr):
+        yield Difference(rule.name, "expression", liveness.short(rule.expr), liveness.short(theirs.expr))
+    for what, ours, other in (("for", rule.hold_ms / 1000, theirs.hold), ("keep_firing_for", rule.keep_ms / 1000, theirs.keep)):
+        if abs(ours - other) > 0.001:
+            yield Difference(rule.name, what, duration(ours), duration(other))
+    mine = {one.labels: one.state for one in result.instances}
+    other_states: dict[Labels, str] = {one.labels: one.state for one in theirs.alerts}
+    if mine == other_states or result.state == "error":
+        return
+    when = f" (its last evaluation: {theirs.evaluated[:19]}Z)" if theirs.evaluated and theirs.evaluated[:4] != "0001" else ""
+    if not when:
+        yield Difference(rule.name, "not evaluated yet by the server", result.state, "unknown")
+        return
+    for labels in sorted(mine.keys() | other_states.keys()):
+        ours_, others = mine.get(labels, "inactive"), other_states.get(labels, "inactive")
+        if ours_ != others:
+            yield Difference(rule.name, f"state of {liveness.label_text(labels) or 'it'}", ours_, f"{others}{when}")
+
+
+# --- for machines ------------------------------------------------------------------------------------------
+
+
+def as_json(found: Evaluation) -> dict[str, Any]:
+    """The evaluation for machines: times in UTC text and values as numbers; NaN and infinities as null."""
+    return {
+        "source": found.source,
+        "at": clock(found.at),
+        "counts": {name: len(found.of(name)) for name in STATES},
+        "alerts": [_result_json(one) for one in found.results],
+        "compared": found.compared,
+        "differences": [vars(one) for one in found.differences],
+        "notes": list(found.notes),
+        "warnings": list(found.warnings),
+    }
+
+
+def _result_json(one: Result) -> dict[str, Any]:
+    return {
+        "alert": one.alert,
+        "labels": dict(one.rule.labels),
+        "state": one.state,
+        "since": None if one.since is None else clock(one.since),
+        "reason": one.reason,
+        "why": one.why,
+        "decides": one.part,
+        "side": one.side or None,
+        "value": _number(one.value),
+        "op": one.op or None,
+        "threshold": _number(one.threshold),
+        "series": dict(one.labels),
+        "instances": [
+            {
+                "labels": dict(its.labels),
+                "state": its.state,
+                "since": clock(its.since),
+                "active_since": clock(its.active_since),
+                "exact": its.exact,
+                "value": _number(its.value),
+                "op": its.op or None,
+                "threshold": _number(its.threshold),
+            }
+            for its in one.instances
+        ],
+        "expression": one.rule.expr,
+        "for": one.rule.hold_ms / 1000,
+        "computed_in_place": list(one.in_place),
+        "sampled": list(one.sampled),
+        "warnings": list(one.warnings),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+__all__ = [
+    "LOOKBACK", "STATES", "AlertState", "Difference", "Evaluation", "Instance", "Result", "as_json", "evaluate",
+    "evaluate_recording",
+]

@@ -1,0 +1,165 @@
+"""Our own port: /metrics, /signals, /healthz, /readyz. GET only, bounded in connections and in time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from obs.errors import InputError
+from obs.sidecar import view
+from obs.sidecar.collector import registry
+from obs.sidecar.sampler import Sampler
+from obs.sidecar.webconfig import WebConfig
+
+log = logging.getLogger("obs.sidecar")
+
+TRITON_PORTS = (8000, 8001, 8002)
+CONNECTIONS = 32
+IDLE_SECONDS = 10.0
+
+_PAGE = """<!doctype html><title>obs sidecar</title><h1>obs sidecar</h1>
+<ul><li><a href="/metrics">/metrics</a><li><a href="/signals">/signals</a>
+<li><a href="/healthz">/healthz</a><li><a href="/readyz">/readyz</a></ul>
+"""
+
+
+class SidecarServer(ThreadingHTTPServer):
+    """Serves one sampler. Binding fails with a line that names the port and the flag."""
+
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, host: str, port: int, sampler: Sampler, web: WebConfig | None = None) -> None:
+        if port in TRITON_PORTS:
+            raise InputError(f"port {port} is Triton's: a sidecar that shares the pod's network would keep Triton from "
+                             "starting; choose another with --listen-port (default 9105)")
+        self.sampler = sampler
+        self.web = web or WebConfig()
+        self.registry: CollectorRegistry = registry(sampler)
+        self._slots = threading.BoundedSemaphore(CONNECTIONS)
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise InputError(f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with "
+                             "--listen-port (OBS_SIDECAR_LISTEN_PORT) or --listen-address") from None
+        except OverflowError:
+            raise InputError(f"port {port} is no port; give --listen-port 1 to 65535") from None
+
+    @property
+    def port(self) -> int:
+        """The port in fact bound (0 was asked for in tests)."""
+        return int(self.server_address[1])
+
+    def server_bind(self) -> None:
+        """As the parent, but without looking up our name: that can hang for seconds."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept; the TLS handshake is left to the connection's own thread."""
+        connection, address = super().get_request()
+        connection.settimeout(IDLE_SECONDS)
+        context = self.web.context()
+        if context is not None:
+            connection = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread per connection, of which there are only so many."""
+        if not self._slots.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve, then give the place back."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away or talks no TLS is no error of ours."""
+        log.debug("connection ended early", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: SidecarServer
+    protocol_version = "HTTP/1.1"
+    timeout = IDLE_SECONDS
+    server_version = "obs-sidecar"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """The four pages and an index."""
+        path = self.path.partition("?")[0]
+        if path == "/healthz":
+            # the kubelet asks without credentials; the answer tells nothing
+            alive = self.server.sampler.alive
+            self._send(200 if alive else 500, "text/plain; charset=utf-8", b"ok\n" if alive else b"sampler ended\n")
+            return
+        if path == "/readyz":
+            snapshot = self.server.sampler.snapshot()
+            self._send(200 if snapshot.up else 503, "text/plain; charset=utf-8",
+                       b"ok\n" if snapshot.up else f"{snapshot.reason}\n".encode())
+            return
+        users = self.server.web.users
+        if users is not None and not users.allow(self.headers.get("Authorization")):
+            self._send(401, "text/plain; charset=utf-8", b"unauthorized\n",
+                       {"WWW-Authenticate": 'Basic realm="obs sidecar", charset="UTF-8"'})
+        elif path == "/metrics":
+            encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+            self._send(200, content_type, encode(self.server.registry))
+        elif path == "/signals":
+            found = view.as_json(self.server.sampler.snapshot(), self.server.sampler.readiness)
+            body = json.dumps(found, indent=2, allow_nan=False).encode() + b"\n"
+            self._send(200, "application/json", body)
+        elif path == "/":
+            self._send(200, "text/html; charset=utf-8", _PAGE.encode())
+        else:
+            self._send(404, "text/plain; charset=utf-8", b"not found\n")
+
+    def _refuse(self) -> None:
+        self.close_connection = True
+        self._send(405, "text/plain; charset=utf-8", b"GET only\n", {"Allow": "GET", "Connection": "close"})
+
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse
+
+    def _send(self, status: int, content_type: str, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent: a line per scrape says nothing, and a header may hold a password."""
+
+    def handle(self) -> None:
+        """As the parent; a client that is slow or goes away ends quietly."""
+        with contextlib.suppress(ConnectionError, TimeoutError, ssl.SSLError):
+            super().handle()

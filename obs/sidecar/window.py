@@ -1,0 +1,67 @@
+"""Arithmetic on a series of points: no clock, no state. ``None`` is "cannot be said"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+_EPSILON = 1e-6
+
+
+class Point(NamedTuple):
+    """One sample of one model: when, its running totals, its gauges."""
+
+    at: float
+    totals: Mapping[str, float]
+    gauges: Mapping[str, float]
+
+
+def tail(points: Sequence[Point], seconds: float, jitter: float = 0.0) -> Sequence[Point]:
+    """The points of the last ``seconds``, the newest included; never fewer than two while there are two."""
+    if not points:
+        return points
+    start = points[-1].at - seconds - jitter - _EPSILON
+    index = len(points) - 1
+    while index > 0 and points[index - 1].at >= start:
+        index -= 1
+    return points[min(index, max(0, len(points) - 2)):]
+
+
+def delta(points: Sequence[Point], total: str) -> float | None:
+    """How much a total grew."""
+    known = [point.totals[total] for point in points if total in point.totals]
+    return known[-1] - known[0] if len(known) >= 2 else None
+
+
+def rate(points: Sequence[Point], total: str) -> float | None:
+    """A total's growth per second."""
+    known = [point for point in points if total in point.totals]
+    if len(known) < 2 or known[-1].at <= known[0].at:
+        return None
+    return (known[-1].totals[total] - known[0].totals[total]) / (known[-1].at - known[0].at)
+
+
+def quotient(points: Sequence[Point], above: str, below: str) -> float | None:
+    """Growth of one total over growth of another; None when the other did not grow."""
+    upper, lower = delta(points, above), delta(points, below)
+    return upper / lower if upper is not None and lower is not None and lower > 0 else None
+
+
+def mean(points: Sequence[Point], gauge: str) -> float | None:
+    """A gauge's mean."""
+    known = [point.gauges[gauge] for point in points if gauge in point.gauges]
+    return sum(known) / len(known) if known else None
+
+
+def slope(points: Sequence[Point], gauge: str) -> float | None:
+    """A gauge's growth per second, by least squares."""
+    known = [(point.at, point.gauges[gauge]) for point in points if gauge in point.gauges]
+    if len(known) < 3:
+        return None
+    start = known[0][0]
+    middle = sum(at - start for at, _ in known) / len(known)
+    level = sum(value for _, value in known) / len(known)
+    spread = sum((at - start - middle) ** 2 for at, _ in known)
+    if spread <= 0:
+        return None
+    return sum((at - start - middle) * (value - level) for at, value in known) / spread
