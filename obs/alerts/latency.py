@@ -8,9 +8,9 @@ from obs.alerts.thresholds import above, has_traffic
 from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import indent, number, on, one_of, selector
+from obs.promql import duration, indent, number, on, one_of, quote, selector
 from obs.recordings.names import labels, series
-from obs.recordings.rules import COUNTED, TOP_BOUND, llm_engines, recorded, top_bound
+from obs.recordings.rules import CAPPED, TOP_BOUND, llm_engines, recorded, top_bound
 
 _IDLE = "A quantile of no observations is NaN and is dropped: no traffic is not fast."
 
@@ -19,13 +19,24 @@ def group(config: Config) -> Group:
     L = labels(config)
     llm = llm_engines(config)
     plain, inside = one_of("engine", llm, negate=True), one_of("engine", llm)
-    requests = has_traffic(config, series("model", "requests", "rate"))
-    floor = (L.model, requests)
+    keep = (*L.model, "engine")
+    floor = (L.model, has_traffic(config, series("model", "requests", "rate")))
+
+    def observed(signal: str) -> tuple[tuple[str, ...], str]:
+        """The floor of a quantile: its own observations, which aborted requests or frozen counters do not hide."""
+        return keep, has_traffic(config, series("model", signal, "rate"))
+
     p99, mean = series("model", "request_latency_seconds", "p99"), series("model", "request_latency_seconds", "mean")
     source = series("model", "latency_source", "present")
+    slow = above(config, mean, "latency_p99", plain, and_on=floor)
+    if llm:
+        generations = above(config, mean, "llm_latency_p99", inside, and_on=floor)
+        slow = f"(\n{indent(slow)}\n)\nor\n(\n{indent(generations)}\n)"
     alerts = [
         Alert(
-            "InferenceLatencyP99High", above(config, p99, "latency_p99", plain, and_on=floor), "5m", "warning",
+            "InferenceLatencyP99High",
+            above(config, p99, "latency_p99", plain, and_on=observed("request_latency_seconds")),
+            "5m", "warning",
             "{{ $labels.model }} answers 1 request in 100 slower than {{ $value | humanizeDuration }}",
             "P99 request latency of model {{ $labels.model }} version {{ $labels.version }} is "
             "{{ $value | humanizeDuration }} (source: {{ $labels.source }}; a summary is that of the worst replica).",
@@ -35,31 +46,42 @@ def group(config: Config) -> Group:
             blind_spots=(
                 "An error answered through Triton's Python backend counts as a success, and fast failures lower the P99.",
                 "For decoupled Python models Triton's request time ends when execute() returns.",
+                "An ensemble around an LLM is held against this limit: give it a latency_p99 of its own under models.",
             ),
         ),
         Alert(
             "InferenceLatencyMeanHigh",
-            f"(\n{indent(above(config, mean, 'latency_p99', plain, and_on=floor))}\n)\nunless {on(L.model)}\n{p99}",
+            f"(\n{indent(slow)}\n)\nunless {on(L.model)}\n{source}",
             "5m", "warning",
             "{{ $labels.model }} answers in {{ $value | humanizeDuration }} on average",
             "The mean (not a P99: the server exports no quantile here) request latency of model {{ $labels.model }} "
             "version {{ $labels.version }} is {{ $value | humanizeDuration }}, above the P99 objective: the P99 is "
             "worse still.",
             NoData("silent", "No finished request, no mean.", "InferenceTrafficDrop"),
-            limits=("slo.latency_p99", "limits.request_rate_floor"),
-            blind_spots=("A mean hides a slow tail: it fires later than a P99 would.",),
+            limits=("slo.latency_p99", "slo.llm_latency_p99", "limits.request_rate_floor"),
+            blind_spots=(
+                "A mean hides a slow tail: it fires later than a P99 would.",
+                "One replica with a quantile source silences it for the others of the model.",
+            ),
         ),
     ]
     if any(
-        (top_bound(ENGINES[engine], signal) or math.inf) <= TOP_BOUND for engine in config.engines for signal in COUNTED
+        (top_bound(ENGINES[engine], signal) or math.inf) <= TOP_BOUND for engine in config.engines for signal in CAPPED
     ):
         alerts.append(
             Alert(
                 "InferenceLatencyBeyondBuckets",
-                f"{series('model', 'beyond_top_bucket', 'ratio')} > {number(config.limit('beyond_buckets'))}\n"
-                f"and {on(L.model)}\n{requests}",
+                "\nor\n".join(
+                    f"(\n  {beyond} > {number(config.limit('beyond_buckets'))}\n  and {on(observed(signal)[0])}\n"
+                    f"  {observed(signal)[1]}\n)"
+                    for signal, beyond in (
+                        (signal, selector(series("model", "beyond_top_bucket", "ratio"), f"signal={quote(signal)}"))
+                        for signal in CAPPED
+                        if any((top_bound(ENGINES[engine], signal) or math.inf) <= TOP_BOUND for engine in config.engines)
+                    )
+                ),
                 "10m", "warning",
-                "{{ $value | humanizePercentage }} of {{ $labels.model }}'s {{ $labels.signal }} is off the scale",
+                "{{ $labels.model }}: {{ $value | humanizePercentage }} of {{ $labels.signal }} is above the top bucket",
                 "{{ $value | humanizePercentage }} of the observations of {{ $labels.signal }} for model "
                 "{{ $labels.model }} lie above the largest finite bucket: the P99 shown is only that bound.",
                 NoData("silent", "Engines with wide buckets (native vLLM) need none; without traffic there is no share.",
@@ -67,19 +89,20 @@ def group(config: Config) -> Group:
                 limits=("limits.beyond_buckets", "limits.request_rate_floor"),
             )
         )
-    declared = config.model_slos("latency_p99")
+    declared, hold = config.model_slos("latency_p99"), duration(config.hold)
     if declared or config.slo_given("latency_p99"):
         watched = "" if config.slo_given("latency_p99") else one_of("model", declared)
         alerts.append(
             Alert(
                 "InferenceLatencySourceMissing",
-                f"{selector(series('model', 'model_loaded', 'count'), watched)} unless {on(L.model)} {source}",
+                f"last_over_time({selector(series('model', 'model_loaded', 'count'), watched)}[{hold}])\n"
+                f"unless {on(L.model)}\nlast_over_time({source}[{hold}])",
                 "15m", "info",
                 "The P99 objective of {{ $labels.model }} cannot be judged",
-                "Model {{ $labels.model }} version {{ $labels.version }} ({{ $value }} replicas) has a P99 objective, "
+                "Model {{ $labels.model }} version {{ $labels.version }} (replicas: {{ $value }}) has a P99 objective, "
                 "but its server exports neither a latency histogram nor a summary: only the mean is watched. Start "
-                "Triton with --metrics-config summary_latencies=true (costs throughput; measure it) or, from 26.01, "
-                "--metrics-config histogram_latencies=true.",
+                "Triton with --metrics-config histogram_latencies=true (from 26.01) or summary_latencies=true (costs "
+                "throughput: measure it; not for models with a response cache).",
                 NoData("fires", "The absence of a latency source is what it reports.", "InferenceModelVanished"),
                 limits=("slo.latency_p99",),
             )
@@ -90,7 +113,8 @@ def group(config: Config) -> Group:
         alerts += [
             Alert(
                 "LLMTimeToFirstTokenP99High",
-                above(config, series("model", "time_to_first_token_seconds", "p99"), "ttft_p99", inside, and_on=floor),
+                above(config, series("model", "time_to_first_token_seconds", "p99"), "ttft_p99", inside,
+                      and_on=observed("time_to_first_token_seconds")),
                 "5m", "warning",
                 "{{ $labels.model }} lets 1 user in 100 wait {{ $value | humanizeDuration }} for the first token",
                 "P99 time to first token of {{ $labels.model }} is {{ $value | humanizeDuration }}: requests queue for "
@@ -101,7 +125,8 @@ def group(config: Config) -> Group:
             ),
             Alert(
                 "LLMInterTokenLatencyP99High",
-                above(config, series("model", "inter_token_latency_seconds", "p99"), "itl_p99", inside, and_on=floor),
+                above(config, series("model", "inter_token_latency_seconds", "p99"), "itl_p99", inside,
+                      and_on=observed("inter_token_latency_seconds")),
                 "5m", "warning",
                 "{{ $labels.model }} pauses {{ $value | humanizeDuration }} between tokens (P99)",
                 "P99 time between two outputs of one request of {{ $labels.model }} is {{ $value | humanizeDuration }}: "
@@ -112,7 +137,7 @@ def group(config: Config) -> Group:
             ),
             Alert(
                 "LLMRequestLatencyP99High",
-                above(config, p99, "llm_latency_p99", inside, and_on=floor),
+                above(config, p99, "llm_latency_p99", inside, and_on=observed("request_latency_seconds")),
                 "5m", "warning",
                 "{{ $labels.model }} takes {{ $value | humanizeDuration }} for a generation (P99)",
                 "P99 time from request to last token of {{ $labels.model }} is {{ $value | humanizeDuration }}.",

@@ -20,9 +20,11 @@ def group(config: Config) -> Group:
     L = labels(config)
     llm = llm_engines(config)
     floor = (L.model, has_traffic(config, series("model", "requests", "rate")))
+    observed = ((*L.model, "engine"), has_traffic(config, series("model", "queue_time_seconds", "rate")))
     mean, p99 = series("model", "queue_time_seconds", "mean"), series("model", "queue_time_seconds", "p99")
     pending = series("model", "pending_requests", "sum")
     window, growth = duration(config.window("rate")), duration(config.window("growth"))
+    replicas = series("model", "model_loaded", "count")
     plain = one_of("engine", llm, negate=True)
     alerts = [
         Alert(
@@ -41,7 +43,7 @@ def group(config: Config) -> Group:
         ),
         Alert(
             "InferenceQueueTimeP99High",
-            above(config, p99, "queue_time_p99", plain, and_on=floor),
+            above(config, p99, "queue_time_p99", plain, and_on=observed),
             "5m", "warning",
             "{{ $labels.model }} queues 1 request in 100 for more than {{ $value | humanizeDuration }}",
             "P99 queue time of model {{ $labels.model }} version {{ $labels.version }} is "
@@ -57,12 +59,15 @@ def group(config: Config) -> Group:
             Alert(
                 "InferencePendingRequestsGrowing",
                 f"avg_over_time({pending}[{window}]) > {number(config.limit('pending_floor'))}\n"
-                f"and\navg_over_time({pending}[{window}])\n"
-                f"  > {number(config.limit('pending_growth'))} * avg_over_time({pending}[{window}] offset {growth})",
+                # Per replica: a scale-out adds pending requests without adding to anyone's wait.
+                f"and\navg_over_time({pending}[{window}]) / (avg_over_time({replicas}[{window}]) > 0)\n"
+                f"  > {number(config.limit('pending_growth'))} *\n"
+                f"    avg_over_time({pending}[{window}] offset {growth})"
+                f" / (avg_over_time({replicas}[{window}] offset {growth}) > 0)",
                 "5m", "warning",
                 "{{ $labels.model }} has {{ $value | humanize }} pending requests and the number grows",
                 "Model {{ $labels.model }} version {{ $labels.version }} holds {{ $value | humanize }} requests before "
-                f"the backend, over {number(config.limit('pending_growth'))} times as many as {growth} ago: they arrive "
+                f"the backend, over {number(config.limit('pending_growth'))} times as many a replica as {growth} ago: they arrive "
                 "faster than they are answered.",
                 NoData("silent", "Images before 23.09 lack the gauge, ensembles and LLM backends always read 0.",
                        "InferenceQueueTimeHigh"),
@@ -75,7 +80,7 @@ def group(config: Config) -> Group:
         alerts += [
             Alert(
                 "LLMQueueTimeHigh",
-                above(config, mean, "llm_queue_time", inside, and_on=floor),
+                above(config, mean, "llm_queue_time", inside, and_on=observed),
                 "5m", "warning",
                 "{{ $labels.model }} keeps requests waiting {{ $value | humanizeDuration }} on average",
                 "Requests of {{ $labels.model }} wait {{ $value | humanizeDuration }} (mean) inside the engine before "
@@ -88,7 +93,7 @@ def group(config: Config) -> Group:
             ),
             Alert(
                 "LLMQueueTimeP99High",
-                above(config, p99, "llm_queue_time_p99", inside, and_on=floor),
+                above(config, p99, "llm_queue_time_p99", inside, and_on=observed),
                 "5m", "warning",
                 "{{ $labels.model }} keeps 1 request in 100 waiting more than {{ $value | humanizeDuration }}",
                 "P99 wait inside the engine for {{ $labels.model }} is {{ $value | humanizeDuration }}.",

@@ -110,6 +110,8 @@ def _slow_requests(config: Config, objectives: dict[str, float]) -> list[Recordi
             limit = config.model_slos(key).get(model, config.slo(key)) if model else config.slo(key)
             assert limit is not None
             bound = next((b for b in bounds if abs(b - limit) < 1e-9), None)
+            if bound is None and "request_latency_seconds" in engine.inherits:
+                continue  # Triton's histogram of this backend ends far below a generation's objective
             if bound is None:
                 near = min(bounds, key=lambda b: abs(b - limit))
                 raise ConfigError(

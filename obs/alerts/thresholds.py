@@ -29,5 +29,5 @@ def above(config: Config, series: str, key: str, *matchers: str, and_on: tuple[I
 
 
 def has_traffic(config: Config, rate_series: str) -> str:
-    """The floor under which a mean or ratio says nothing."""
+    """The floor under which a mean, a quantile or a ratio says nothing."""
     return f"{rate_series} > {number(config.limit('request_rate_floor'))}"

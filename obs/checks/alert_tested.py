@@ -8,6 +8,8 @@ name. A test that could not fail (its rule file or alert does not exist, it asse
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 from obs.checks.world import World
 from obs.model.problem import Problem
@@ -16,8 +18,6 @@ ID = "alert-tested"
 
 
 def check(world: World) -> Iterator[Problem]:
-    from dataclasses import replace
-
     from obs.errors import InputError
     from obs.prom import promtool_tests
 
@@ -34,7 +34,7 @@ def check(world: World) -> Iterator[Problem]:
         sound.append(path)
     rules = sorted({rule.path for rule in world.alerts})
     lines = {rule.name: (rule.path, rule.line) for rule in world.alerts}
-    shown = promtool_tests.coverage(sound, (world.root.__class__(path) for path in rules))
+    shown = promtool_tests.coverage(sound, [Path(path) for path in rules])
     for problem in promtool_tests.missing_cases(shown, str(folder)):
         path_line = lines.get(problem.subject, (problem.path, 0))
         yield replace(problem, check=ID, path=path_line[0], line=path_line[1])

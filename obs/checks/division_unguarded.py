@@ -50,6 +50,10 @@ def _unguarded(node: Node, guarded: frozenset[str]) -> Iterator[Binary]:
             yield from _unguarded(node.lhs, guarded | _required(node.rhs))
             yield from _unguarded(node.rhs, guarded | _required(node.lhs))
             return
+        if node.op == "unless":
+            yield from _unguarded(node.lhs, guarded | _excluded(node.rhs))
+            yield from _unguarded(node.rhs, guarded)
+            return
         if node.op == "/" and constant(node.rhs) is None and node.rhs.text not in guarded and not _positive(node.rhs):
             yield node
     for child in node.children:
@@ -62,6 +66,16 @@ def _required(node: Node) -> frozenset[str]:
         if node.op == "and":
             return _required(node.lhs) | _required(node.rhs)
         if _filters_zero(node):
+            return frozenset({node.lhs.text})
+    return frozenset()
+
+
+def _excluded(node: Node) -> frozenset[str]:
+    """The texts of what `unless node` takes away where it is 0."""
+    if isinstance(node, Binary):
+        if node.op == "or":
+            return _excluded(node.lhs) | _excluded(node.rhs)
+        if node.op in ("==", "<=") and not node.returns_bool and constant(node.rhs) == 0:
             return frozenset({node.lhs.text})
     return frozenset()
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Literal
 
+from obs.catalog.signals import BY_NAME as SIGNALS
 from obs.checks.syntax import SET_OPERATORS, Aggregate, Binary, Call, Node, Selector, Subquery, Unary, constant
 from obs.checks.world import BUILT_IN, Recorded, World
 from obs.engines import ENGINES
 from obs.model.metric import Histogram, MeanOf, Metric, Missing, Native, Quotient, Summary
+from obs.recordings.names import DERIVED
 
 Kind = Literal["counter", "bucket", "bucket_rate", "rate", "gauge", "quantile", "info", "lifetime", "value"]
 
@@ -33,6 +35,7 @@ _UNITS: Mapping[str, tuple[Mapping[str, int], float]] = {
     "1": ({}, 1.0),
 }
 _MEASURED = frozenset({"s", "bytes", "ratio", "per_s"})
+_RATIO = frozenset({("ratio", 1)})
 _ALTERNATIVES = 12
 
 #: A part and the whole that it is of, as signals: their quotient is at most about 1.
@@ -159,8 +162,12 @@ class Facts:
     def _of_recorded(self, rule: Recorded) -> tuple[Fact, ...]:
         if id(rule) not in self._recorded:
             self._recorded[id(rule)] = ()
-            facts = self.of(rule.tree) if rule.tree is not None else ()
-            self._recorded[id(rule)] = facts or (Fact("value", rule.name),)
+            facts = (self.of(rule.tree) if rule.tree is not None else ()) or (Fact("value", rule.name),)
+            if _is_share(rule.name):
+                facts = tuple(
+                    dataclasses.replace(fact, kind="value", dims=_RATIO, factor=1.0, top=1.0) for fact in facts
+                )
+            self._recorded[id(rule)] = facts
         return self._recorded[id(rule)]
 
     def _call(self, node: Call) -> tuple[Fact, ...]:
@@ -324,6 +331,16 @@ class LabelSet:
         return LabelSet(self.names | {name}, self.closed)
 
 
+def _is_share(name: str) -> bool:
+    """Whether a recorded series of the pack is a part of a whole, by its name."""
+    _, _, rest = name.partition(":")
+    quantity, _, operation = rest.partition(":")
+    if operation == "ratio":
+        return quantity in DERIVED
+    signal = SIGNALS.get(quantity)
+    return signal is not None and signal.unit == "ratio" and operation in ("max", "mean")
+
+
 def served_labels(series: str, metric: Metric) -> set[str]:
     """The labels that the engine sets on one sample name of a family."""
     names = {*metric.labels, *metric.optional_labels}
@@ -431,6 +448,6 @@ def _combine(one: Fact, op: str, other: Fact, *, part: bool) -> Fact:
         top = None
         pair = (signal_of(family(one)), signal_of(family(other)))
         if one.dims is not None and one.dims == other.dims and (part or pair in _PARTS):
-            dims, top = frozenset({("ratio", 1)}), 2.0 if pair == ("request_failures", "requests") else 1.0
+            dims, top = _RATIO, 2.0 if pair == ("request_failures", "requests") else 1.0
         return Fact(kind, name, metric, engine, dims, one.factor / other.factor, (), top)
     return Fact("value", name, metric, engine)

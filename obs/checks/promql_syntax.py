@@ -23,6 +23,11 @@ ID = "promql-syntax"
 def check(world: World) -> Iterator[Problem]:
     for expression in world.expressions:
         if expression.tree is None:
+            board = expression.dashboard is not None
             yield expression.problem(
-                "", f"cannot be read as PromQL: {expression.error}; no other check looked at it", "mend the expression"
+                "",
+                f"cannot be read as PromQL{' with stand-ins for its variables' if board else ''}: {expression.error}; "
+                "no other check looked at it",
+                "mend the expression",
+                "warning" if board else "error",
             )

@@ -26,7 +26,7 @@ ID = "quantile-aggregated"
 
 _OPERATORS = {"avg": "averages", "sum": "sums", "quantile": "takes a quantile of", "stddev": "spreads"}
 _OVER_TIME = {"avg_over_time": "averages over time", "sum_over_time": "sums over time"}
-_NAMED = re.compile(r"[:_]p(?:50|75|90|95|99|999)(?:[:_]|$)")
+_NAMED = re.compile(r":p\d{2,3}(?::|$)|_p\d{2,3}$")
 
 
 def check(world: World) -> Iterator[Problem]:

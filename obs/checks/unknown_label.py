@@ -30,8 +30,8 @@ _TARGET = frozenset({
 })  # fmt: skip
 #: Labels that tell one engine's series from another's: used on the wrong metric, they are a mistake.
 _TELLING = frozenset({
-    "model", "model_name", "version", "engine", "gpu_uuid", "UUID", "reason", "finished_reason", "le", "quantile",
-    "engine_type", "sleep_state",
+    "model", "model_name", "gpu_uuid", "UUID", "reason", "finished_reason", "le", "quantile", "engine_type",
+    "sleep_state",
 })  # fmt: skip
 #: What one engine calls the same thing that another calls differently.
 _COUNTERPARTS = {"model": "model_name", "model_name": "model", "gpu_uuid": "UUID", "UUID": "gpu_uuid"}
@@ -60,7 +60,7 @@ def _near(label: str, labels: LabelSet) -> str:
     other = _COUNTERPARTS.get(label, "")
     if other in labels.names:
         return other
-    close = difflib.get_close_matches(label, sorted(labels.names), n=1, cutoff=0.75)
+    close = difflib.get_close_matches(label, sorted(labels.names), n=1, cutoff=0.85)
     return close[0] if close else ""
 
 

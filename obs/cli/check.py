@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from obs.cli.common import add_config, add_format, colour
-from obs.errors import EXIT_FINDINGS, EXIT_OK, InputError
+from obs.errors import EXIT_FINDINGS, EXIT_OK, InputError, ToolError
 
 if TYPE_CHECKING:
     from obs.checks.registry import Entry
@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_config(parser)
     add_format(parser, "text", "json", "github")
-    parser.add_argument("--static", action="store_true", help="only the checks that run no other program")
+    parser.add_argument(
+        "--static", action="store_true", help="only the quick checks: no other program, no unit tests, no build"
+    )
     parser.add_argument("--no-promtool", action="store_true", help="leave promtool out; the result says so")
     parser.add_argument("--explain", metavar="ID", help="say what a check finds, why it matters and how to mend it")
     parser.add_argument("--list", action="store_true", help="list every check with one line")
@@ -40,12 +42,16 @@ def run(args: argparse.Namespace) -> int:
 
         return _list(registry.entries()) if args.list else _explain(args.explain, registry.entries())
     result = _check(args)
+    if result.failure is not None and args.format != "text":
+        raise result.failure  # half a report is none for a program
     if args.format == "json":
         print(json.dumps(_as_json(result), indent=2))
     elif args.format == "github":
         _print_github(result)
     else:
         _print_text(result)
+    if result.failure is not None:
+        raise result.failure
     bad = any(problem.level != "info" for problem in result.problems)
     return EXIT_FINDINGS if bad else EXIT_OK
 
@@ -61,6 +67,7 @@ class _Result:
     silenced: int = 0
     not_run: list[str] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
+    failure: ToolError | None = None
 
 
 def _check(args: argparse.Namespace) -> _Result:
@@ -70,17 +77,22 @@ def _check(args: argparse.Namespace) -> _Result:
     config = load_config(args.config)
     world, passed_over = _pack(config) if not args.paths else _own_files(config, args.paths)
     checks = list(registry.STATIC)
-    if not args.paths and not args.static:
-        checks += registry.PACK
+    if world.own:
+        checks += registry.PACK if args.static else (*registry.PACK, *registry.PACK_DEEP)
     not_run = []
     if args.static or args.no_promtool:
         not_run.append("promtool-rules")
-    else:
-        checks += registry.EXTERNAL
-    if not args.paths and args.static:
-        not_run += [check.ID for check in registry.PACK]
-    problems = list(registry.run(world, checks))
-    problems += registry.run_dashboards(world)
+    if world.own and args.static:
+        not_run += [check.ID for check in registry.PACK_DEEP]
+    problems = [*registry.run(world, checks), *registry.run_dashboards(world)]
+    failure = None
+    if not (args.static or args.no_promtool):
+        try:
+            problems += registry.run(world, registry.EXTERNAL)
+            checks += registry.EXTERNAL
+        except ToolError as error:  # what the others found is told first
+            failure = error
+            not_run.append("promtool-rules")
     silenced = 0
     if not world.own:
         ids = {entry.id for entry in registry.entries()}
@@ -88,7 +100,7 @@ def _check(args: argparse.Namespace) -> _Result:
         problems, silenced = suppression.apply(world, problems, ids, ran)
     return _Result(
         sorted(set(problems)), len(world.rules), len(world.dashboards), len(world.expressions), silenced, not_run,
-        passed_over,
+        passed_over, failure,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obs.errors import EXIT_COULD_NOT, EXIT_OK, InputError
+from obs.errors import EXIT_COULD_NOT, EXIT_OK, InputError, ObsError
 
 if TYPE_CHECKING:
     from obs.sidecar.sampler import Sampler
@@ -217,3 +217,19 @@ def _hash_password() -> int:
         raise InputError("the password is empty")
     print(hash_password(password))
     return EXIT_OK
+
+
+def main() -> int:
+    """The command by itself, for an image that has nothing else: the exit code."""
+    parser = argparse.ArgumentParser(prog="obs sidecar", description=HELP[0].upper() + HELP[1:] + ".",
+                                     allow_abbrev=False)
+    try:
+        add_arguments(parser)
+        return run(parser.parse_args())
+    except ObsError as error:
+        print(f"obs: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

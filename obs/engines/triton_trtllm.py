@@ -44,6 +44,7 @@ ENGINE = Engine(
     preallocates_gpu_memory=True,
     # The request duration spans the generation here, but waiting happens inside the executor.
     hides=("queue_time_seconds", "pending_requests"),
+    inherits=("request_latency_seconds",),
     metrics=(
         _metric("nv_trt_llm_request_metrics", "requests",
                 "Requests by state; waiting (active minus scheduled) since 0.18, the executor's queue left out.",

@@ -24,7 +24,8 @@ ENGINE = Engine(
     versions="Triton 24.08 to 26.01 read; since/until are container releases (YY.MM)",
     model_label="model",
     version_label="version",
-    own='version!=""',
+    # A native vLLM target may carry a `version` label too, from a pod label; it has a model_name besides.
+    own='version!="",model_name=""',
     captured=False,
     preallocates_gpu_memory=True,
     # Triton hands the request over at once: its own times end after about 0.3 ms.

@@ -34,6 +34,9 @@ from obs.promql import duration
 AlertState = Literal["firing", "pending", "ok", "no data", "dead", "error"]
 STATES: tuple[AlertState, ...] = ("firing", "pending", "error", "no data", "dead", "ok")
 
+Decision = tuple[Part, str, "dict[Labels, float] | float | None"]
+"""A comparison that gives an alert its value: itself, its operator, its threshold (or thresholds by labels)."""
+
 LOOKBACK = 30 * 86_400.0
 _FURTHER = 6 * 3600.0  # how far back the beginning of an alert is looked for, beyond what its state needs
 _BUNDLE = 12_000  # characters: VictoriaMetrics refuses queries over 16 KiB
@@ -65,8 +68,9 @@ class Result:
 
     ``reason`` is set for "no data" and "dead". ``value``, ``op``, ``threshold`` and ``labels`` are those of the series
     that is nearest to the threshold. ``since`` (unix seconds) is when the worst state began, None when none is active.
-    ``in_place``: recorded series that the server lacks, computed from their rules; ``sampled``: those of them read over
-    a range or at an offset, where deployed rules may give a slightly different value.
+    ``side``: which side of the expression decides or is empty. ``path``: the recorded series that lead from the alert
+    to what is missing. ``in_place``: recorded series that the server lacks, computed from their rules; ``sampled``:
+    those of them read over a range or at an offset, where deployed rules may give a slightly different value.
     """
 
     rule: Rule
@@ -81,6 +85,7 @@ class Result:
     op: str = ""
     threshold: float | None = None
     labels: Labels = ()
+    path: tuple[str, ...] = ()
     in_place: tuple[str, ...] = ()
     sampled: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -189,7 +194,8 @@ def evaluate_recording(
 
 def _within(path: Path, at_ms: int, start_ms: int) -> int:
     if at_ms < start_ms:
-        raise InputError(f"{path}: {clock(at_ms / 1000)} is before its first sample ({clock(start_ms / 1000)}); give a later time")
+        first = clock(start_ms / 1000)
+        raise InputError(f"{path}: {clock(at_ms / 1000)} is before its first sample ({first}); give a later time")
     return at_ms
 
 
@@ -449,7 +455,7 @@ class _Run:
             try:
                 series = self.client.query_range(text, start, at, interval)
             except QueryError as error:
-                return found and (found, start) or str(error)
+                return (found, start) if found else str(error)
             found = _spans(rule, series, start, at, interval)
             first = round(start * 1000)
             if not any(their[-1].start_ms == first or their[0].start_ms == first for their in found.values()):
@@ -466,7 +472,7 @@ class _Run:
         at: float,
     ) -> list[Result]:
         verdicts: dict[int, Verdict] = {}
-        decisions: dict[int, list[tuple[Part, str, dict[Labels, float] | float | None]]] = {}
+        decisions: dict[int, list[Decision]] = {}
         for _ in range(_ROUNDS):
             for place, rule in enumerate(self.alerts):
                 elements = now[place]
@@ -522,7 +528,7 @@ def _instances(
     rule: Rule,
     elements: Sequence[Sample],
     history: tuple[dict[Labels, tuple[state.Span, ...]], float],
-    decisions: Sequence[tuple[Part, str, dict[Labels, float] | float | None]],
+    decisions: Sequence[Decision],
     at: float,
 ) -> list[Instance]:
     spans, start = history
@@ -557,7 +563,7 @@ def _instances(
 def _active(
     rule: Rule,
     instances: Sequence[Instance],
-    decisions: Sequence[tuple[Part, str, dict[Labels, float] | float | None]],
+    decisions: Sequence[Decision],
     warnings: tuple[str, ...],
     base: Mapping[str, Any],
 ) -> Result:
@@ -583,7 +589,7 @@ def _quiet(rule: Rule, verdict: Verdict, warnings: tuple[str, ...], base: Mappin
     reason = None if quiet == "ok" else verdict.reason or "cannot be told"
     return Result(
         rule, quiet, (), None, verdict.why or "it cannot be told why it has no result", verdict.part or rule.expr, reason,
-        verdict.side, _finite(verdict.value), verdict.op, _finite(verdict.threshold), verdict.labels, **base,
+        verdict.side, _finite(verdict.value), verdict.op, _finite(verdict.threshold), verdict.labels, verdict.path, **base,
     )
 
 
@@ -591,7 +597,7 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value
 
 
-def _deciding(part: Part, world: World) -> Iterable[tuple[Part, str, dict[Labels, float] | float | None]]:
+def _deciding(part: Part, world: World) -> Iterable[Decision]:
     """The comparisons that give an active alert its value: (comparison, operator, threshold or thresholds by labels)."""
     if part.kind in {"and", "unless"}:
         yield from _deciding(part.parts[0], world)
@@ -602,7 +608,7 @@ def _deciding(part: Part, world: World) -> Iterable[tuple[Part, str, dict[Labels
     elif part.kind == "compare":
         left, right = part.parts
         if left.scalar or right.scalar:
-            op = liveness._FLIPPED[part.op] if left.scalar else part.op
+            op = liveness.FLIPPED[part.op] if left.scalar else part.op
             yield part, op, liveness.scalar(left if left.scalar else right, world)
             return
         asked = world.answers.samples(f"topk(200, (\n{right.text}\n))")
@@ -616,17 +622,17 @@ def _plain(labels: Labels) -> Labels:
 
 
 def _threshold(
-    sample: Sample, decisions: Sequence[tuple[Part, str, dict[Labels, float] | float | None]]
+    sample: Sample, decisions: Sequence[Decision]
 ) -> tuple[str, float | None]:
     """What a firing element is compared with: of several comparisons, one that its value satisfies."""
     for _, op, threshold in decisions:
         if isinstance(threshold, dict):
             own = dict(sample.labels)
-            hits = [value for labels, value in threshold.items() if all(own.get(name, value_) == value_ for name, value_ in labels)]
-            hits = [value for value in hits if liveness._TESTS[op](sample.value, value)]
+            hits = [value for labels, value in threshold.items() if all(own.get(key, text) == text for key, text in labels)]
+            hits = [value for value in hits if liveness.TESTS[op](sample.value, value)]
             if hits:
                 return op, hits[0]
-        elif threshold is not None and op and liveness._TESTS[op](sample.value, threshold):
+        elif threshold is not None and op and liveness.TESTS[op](sample.value, threshold):
             return op, threshold
     return "", None
 
@@ -713,6 +719,7 @@ def _result_json(one: Result) -> dict[str, Any]:
         "why": one.why,
         "decides": one.part,
         "side": one.side or None,
+        "by_way_of": list(one.path),
         "value": _number(one.value),
         "op": one.op or None,
         "threshold": _number(one.threshold),

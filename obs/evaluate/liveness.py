@@ -11,6 +11,7 @@ caller fetches that in one go and judges again until nothing is lacking (obs.eva
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import operator
 import re
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from obs.engines import BY_NAME, created_metrics, metric_owners
+from obs.engines import metric_owners
 from obs.evaluate.explain import Part, agrees, matchers, take_apart
 from obs.evaluate.rules import Rule
 from obs.model.metric import Engine, Metric
@@ -44,10 +45,10 @@ _RANK: tuple[Reason, ...] = (
     "target down", "vanished", "NaN only", "traffic floor", "no history", "label missing", "labels do not match",
     "cannot be told", "metric never existed",
 )
-_TESTS: Mapping[str, Callable[[float, float], bool]] = {
+TESTS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
 }
-_FLIPPED = {">": "<", "<": ">", ">=": "<=", "<=": ">=", "==": "==", "!=": "!="}
+FLIPPED = {">": "<", "<": ">", ">=": "<=", "<=": ">=", "==": "==", "!=": "!="}
 _RATE = re.compile(r"rate$|rps$|qps$|throughput$|per_second$")
 
 
@@ -68,6 +69,11 @@ class Verdict:
     labels: Labels = ()
     #: which side of the expression is empty or decides: "left", "right" or ""
     side: str = ""
+    #: the recorded series that lead from the alert to what is missing, outermost first
+    path: tuple[str, ...] = ()
+    #: where no engine here serves them: the metrics, and the engines that would
+    metrics: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ def _compare(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
     left, right = part.parts
     if left.scalar or right.scalar:
         side, other = (right, left) if left.scalar else (left, right)
-        op = _FLIPPED[part.op] if left.scalar else part.op
+        op = FLIPPED[part.op] if left.scalar else part.op
         threshold = scalar(other, world)
         if threshold is None:
             return Verdict("pending", part=part.text)
@@ -173,7 +179,7 @@ def _compare(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
         assert inner.value is not None or side.scalar
         value = inner.value if inner.value is not None else math.nan
         told = f"{short(side.text)} is {number(value)}{_of(inner.labels)}"
-        if _TESTS[op](value, threshold) and op not in {"==", "!="}:
+        if TESTS[op](value, threshold) and op not in {"==", "!="}:
             return Verdict("there", f"{told}, {op} {number(threshold)}", part.text, None, value, op, threshold, inner.labels)
         why = f"{told}, not {op} {number(threshold)}"
         return Verdict("not there", why, part.text, None, value, op, threshold, inner.labels)
@@ -240,7 +246,7 @@ def _and(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
     if left.found != "there":
         return replace(left, side=left.side or "left")
     if part.kind == "unless":
-        return replace(left, found="not there", side="right", part=part.text,
+        return replace(left, found="not there", side="right", part=part.parts[1].text,
                        why=f"{left.why}, but held back by: unless {short(part.parts[1].text)}")
     if right.found == "unknown":
         return replace(right, side="right")
@@ -318,9 +324,7 @@ def _selector(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
     if not part.name:
         return Verdict("unknown", f"no series matches {part.text}", part.text, "cannot be told")
     if part.name not in world.names:
-        dead, why = never(part.name, world)
-        reason: Reason = "target down" if not dead and world.all_down else "metric never existed"
-        return Verdict("dead" if dead else "unknown", why, part.text, reason)
+        return never(part, world)
     gone = world.answers.vanished(part.bare)
     if gone is None:
         return Verdict("pending", part=part.text)
@@ -341,7 +345,7 @@ def _recorded(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
             return Verdict("unknown", why, part.text, "vanished")
         return Verdict("unknown", f"{part.name} has no series with these labels: {part.bare}", part.text, "label missing")
     verdict = best(verdicts)
-    return replace(verdict, why=f"{part.name}: {verdict.why}" if verdict.found != "pending" else "")
+    return replace(verdict, path=(part.name, *verdict.path))
 
 
 def _may_make(rule: Rule, part: Part) -> bool:
@@ -361,8 +365,14 @@ def best(verdicts: Sequence[Verdict]) -> Verdict:
     unknown = [one for one in verdicts if one.found == "unknown"]
     if unknown:
         return min(unknown, key=lambda one: _RANK.index(one.reason) if one.reason else len(_RANK))
-    whys = list(dict.fromkeys(one.why for one in verdicts))
-    return replace(verdicts[0], why="; ".join(whys[:2]) + (f"; and {len(whys) - 2} more" if len(whys) > 2 else ""))
+    told = [one for one in verdicts if not one.engines]
+    if told:  # an engine is here and lacks it: that tells more than the engines that are not
+        whys = list(dict.fromkeys(one.why for one in told))
+        return replace(told[0], why="; ".join(whys[:2]) + (f"; and {len(whys) - 2} more" if len(whys) > 2 else ""))
+    metrics = tuple(dict.fromkeys(itertools.chain.from_iterable(one.metrics for one in verdicts)))
+    engines = tuple(dict.fromkeys(itertools.chain.from_iterable(one.engines for one in verdicts)))
+    merged = _nobody(Part(verdicts[0].part, "opaque"), metrics, engines)
+    return replace(merged, side=verdicts[0].side, path=verdicts[0].path)
 
 
 def _vanished(part: Part, gone: Vanished, world: World) -> Verdict:
@@ -397,6 +407,9 @@ def _label_missing(part: Part, world: World) -> Verdict:
         if hit is None or values is None:
             return Verdict("pending", part=part.text)
         if not hit and values:
+            owners = [engine for engine, _ in metric_owners(part.name) if alone in engine.own]
+            if owners:  # another engine serves a metric of the same name
+                return _nobody(part, (part.name,), tuple(engine.title for engine in owners))
             has = sorted({dict(one.labels).get(label, "") for one in values} - {""})
             if has:
                 why = f"no series of {part.name} has {alone}; it has {_list(has)}"
@@ -412,43 +425,61 @@ def _label_missing(part: Part, world: World) -> Verdict:
     return Verdict("unknown", why, part.text, "vanished")
 
 
-def never(name: str, world: World) -> tuple[bool, str]:
-    """Whether a metric that the server never had can never be there, and the reason."""
+def never(part: Part, world: World) -> Verdict:
+    """A metric that the server never had: dead when it can never be there, and the reason."""
+    name = part.name
     since = f"in {ago(world.lookback)}"
+
+    def says(finding: Finding, why: str, reason: Reason = "metric never existed") -> Verdict:
+        return Verdict(finding, why, part.text, reason)
+
     owners = metric_owners(name)
+    if world.all_down and (owners or not _known_prefix(name)):
+        return says("unknown", f"all targets are down, and {name} was never here {since}", "target down")
     if not owners:
-        return _unknown_name(name, world, since)
+        return _unknown_name(part, world, since)
     present = [(engine, metric) for engine, metric in owners if engine.name in world.engines]
     if not present:
-        if world.all_down:
-            return False, f"targets are all down, and {name} was never here {since}"
-        titles = _list(sorted({engine.title for engine, _ in owners}))
-        return True, f"{name}: this server has nothing of {titles}"
+        return _nobody(part, (name,), tuple(sorted({engine.title for engine, _ in owners})))
     engine, metric = present[0]
     if metric.renamed_to and _has(engine, metric.renamed_to, world):
-        return True, f"{name} is called {metric.renamed_to} on this server ({engine.title})"
+        return says("dead", f"{name} is called {metric.renamed_to} on this server ({engine.title})")
     for older in engine.metrics:
         if older.renamed_to == metric.name and _has(engine, older.name, world):
-            return True, f"{name}: this server is older and serves {older.name} ({engine.title}{_since(metric)})"
+            return says("dead", f"{name}: this server is older and serves {older.name} ({engine.title}{_since(metric)})")
     if metric.enabled_by and "(the default)" not in metric.enabled_by:
-        return True, f"{name} is served only with {metric.enabled_by} ({engine.title}{_since(metric)})"
+        return says("dead", f"{name} is served only with {metric.enabled_by} ({engine.title}{_since(metric)})")
     if metric.until:
-        return True, f"{name} is served until {engine.title} {metric.until}: this server is newer"
+        return says("dead", f"{name} is served until {engine.title} {metric.until}: this server is newer")
     if metric.since:
-        return True, f"{name} is served since {engine.title} {metric.since}: this server is older, or does not serve it"
+        why = f"{name} is served since {engine.title} {metric.since}: this server is older, or does not serve it"
+        return says("dead", why)
     why = f"; it needs {metric.enabled_by}" if metric.enabled_by else ""
-    return False, f"{name} never existed here {since}, though {engine.title} serves it{why}"
+    return says("unknown", f"{name} never existed here {since}, though {engine.title} serves it{why}")
 
 
-def _unknown_name(name: str, world: World, since: str) -> tuple[bool, str]:
+def _nobody(part: Part, metrics: tuple[str, ...], engines: tuple[str, ...]) -> Verdict:
+    """No engine on the server serves some metrics."""
+    why = f"{_list(metrics)}: this server has nothing of {_list(engines, 6)}"
+    return Verdict("dead", why, part.text, "metric never existed", metrics=metrics, engines=engines)
+
+
+def _known_prefix(name: str) -> bool:
+    return re.match(r"nv_|vllm:|vllm_|sglang:|trtllm_|dynamo_|DCGM_FI_", name) is not None
+
+
+def _unknown_name(part: Part, world: World, since: str) -> Verdict:
+    name = part.name
     near = difflib.get_close_matches(name, world.names, n=1, cutoff=0.75)
     hint = f"; did you mean {near[0]}?" if near else ""
-    prefix = re.match(r"(nv_|vllm:|vllm_|sglang:|trtllm_|dynamo_|DCGM_FI_)", name)
-    if prefix:
-        return True, f"{name}: no engine that we know serves a metric of that name{hint}"
-    if ":" in name and world.loaded is not None and name not in world.loaded:
-        return True, f"{name}: no recording rule makes it, neither on this server nor among these rules{hint}"
-    return False, f"{name} never existed here {since}{hint}"
+    dead = ""
+    if _known_prefix(name):
+        dead = "no engine that we know serves a metric of that name"
+    elif ":" in name and world.loaded is not None and name not in world.loaded:
+        dead = "no recording rule makes it, neither on this server nor among these rules"
+    if dead:
+        return Verdict("dead", f"{name}: {dead}{hint}", part.text, "metric never existed")
+    return Verdict("unknown", f"{name} never existed here {since}{hint}", part.text, "metric never existed")
 
 
 def _has(engine: Engine, name: str, world: World) -> bool:
@@ -473,12 +504,6 @@ def scalar(part: Part, world: World) -> float | None:
     if asked is None:
         return None
     return asked[0].value if asked else math.nan
-
-
-def of_engine(engine: str) -> frozenset[str]:
-    """Every sample name that an engine serves."""
-    one = BY_NAME[engine]
-    return frozenset(name for metric in (*one.metrics, *created_metrics(one)) for name in metric.series_names())
 
 
 # --- words -------------------------------------------------------------------------------------------
@@ -530,6 +555,6 @@ def label_text(labels: Labels, skip: Iterable[str] = ("alertname", "severity", "
     return "{" + ", ".join(pairs) + "}" if pairs else ""
 
 
-def _list(items: Sequence[str]) -> str:
-    shown = ", ".join(items[:3])
-    return f"{shown} and {len(items) - 3} more" if len(items) > 3 else shown
+def _list(items: Sequence[str], limit: int = 3) -> str:
+    shown = ", ".join(items[:limit])
+    return f"{shown} and {len(items) - limit} more" if len(items) > limit else shown

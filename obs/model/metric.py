@@ -140,7 +140,8 @@ class Engine:
     ``own`` are matchers that tell this engine's series from another's with the same names.
     ``dialects`` are spellings of the names in other deployments: dialect -> {native prefix: its spelling}.
     ``hides`` names the signals that Triton itself reports wrongly for this backend's models (it hands the
-    request over at once); they are not recorded for those models.
+    request over at once); they are not recorded for those models. ``inherits`` names the signals that Triton
+    reports rightly for them: recorded from Triton's series, but as this engine's, whose limits apply.
     ``signals`` gives for each signal either its sources, best or newest first, or ``Missing``.
     """
 
@@ -155,6 +156,7 @@ class Engine:
     own: str = ""
     dialects: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     hides: tuple[str, ...] = ()
+    inherits: tuple[str, ...] = ()
     captured: bool = True
     preallocates_gpu_memory: bool = False
     notes: str = ""

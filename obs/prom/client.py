@@ -165,6 +165,8 @@ class Client:
         self._total = to.deadline
         self._lock = threading.Lock()
         self._session = requests.Session()
+        # a redirect is never followed: what is meant for this server goes to no other
+        self._session.get_redirect_target = lambda resp: None  # type: ignore[method-assign]
         adapter = HTTPAdapter(pool_connections=2, pool_maxsize=max(1, to.parallel), max_retries=0)
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
@@ -320,7 +322,7 @@ class Client:
         with self._decoding("status/tsdb"):
             head = data["headStats"]
             low, high = int(head["minTime"]), int(head["maxTime"])
-            return (low, high) if low <= high else None
+            return (low, high) if head["numSeries"] and low <= high else None
         raise AssertionError("unreachable")
 
     def metadata(self, metric: str) -> list[Mapping[str, str]]:

@@ -15,12 +15,31 @@ from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.model.metric import Engine, Histogram, MeanOf, Missing, Native, Quotient, Signal, Source, Summary
 from obs.model.rule import Group, Recording
-from obs.promql import block, by, call, duration, either, escape_regex, number, on, one_of, quote, scaled, selector
+from obs.promql import (
+    block,
+    by,
+    call,
+    duration,
+    either,
+    escape_regex,
+    indent,
+    number,
+    on,
+    one_of,
+    quote,
+    scaled,
+    selector,
+)
 from obs.recordings.names import Labels, labels, series
 
-#: Signals whose observations are also counted (``:rate``): the second opinion on Triton's request counters,
-#: and the two ends of the balance that shows aborted requests.
-COUNTED = ("request_latency_seconds", "time_to_first_token_seconds")
+#: Signals whose observations are also counted (``:rate``): the traffic floor of their quantiles (finished
+#: requests would silence a P99 when all clients give up), the second opinion on Triton's request counters, and
+#: the two ends of the balance that shows aborted requests.
+COUNTED = (
+    "request_latency_seconds", "queue_time_seconds", "time_to_first_token_seconds", "inter_token_latency_seconds",
+)
+#: Of these, the ones whose largest bucket real waits can exceed.
+CAPPED = ("request_latency_seconds", "time_to_first_token_seconds")
 QUANTILES = (("p50", 0.5), ("p99", 0.99))
 MIB = 1048576.0
 #: A largest finite bucket bound (seconds) up to which real waits can be off the scale; vLLM's own reach 2560 s.
@@ -36,10 +55,14 @@ def spell(engine: Engine, metric: str, dialect: str) -> str:
 
 
 class EngineRules:
-    """Writes the recording rules of one engine."""
+    """Writes the recording rules of one engine.
 
-    def __init__(self, engine: Engine, config: Config) -> None:
+    ``recorded_as`` names another engine that inherits the signals: its label is written, for its models only.
+    """
+
+    def __init__(self, engine: Engine, config: Config, recorded_as: Engine | None = None) -> None:
         self.engine = engine
+        self.name = recorded_as.name if recorded_as else engine.name
         self.config = config
         self.labels: Labels = labels(config)
         self.window = duration(config.window("rate"))
@@ -59,6 +82,9 @@ class EngineRules:
         if "model" in keep and engine.model_label not in ("model", ""):
             inner = call("label_replace", inner, '"model"', '"$1"', quote(engine.model_label), '"(.+)"')
         if "model" in keep:
+            if self.config.aliases and engine.model_label == "model":
+                # Two names of one model must not become one series before they are aggregated.
+                inner = call("label_replace", inner, '"served_as"', '"$1"', '"model"', '"(.+)"')
             for served, alias in sorted(self.config.aliases.items()):
                 inner = call("label_replace", inner, '"model"', quote(alias.replace("$", "$$")), '"model"',
                              quote(escape_regex(served)))
@@ -94,26 +120,28 @@ class EngineRules:
 
     def own(self, level: str, name: str, operation: str, *matchers: str) -> str:
         """A series recorded for this engine."""
-        return selector(series(level, name, operation), f"engine={quote(self.engine.name)}", *matchers)
+        return selector(series(level, name, operation), f"engine={quote(self.name)}", *matchers)
 
     # -- rules ------------------------------------------------------------------------------------
     def record(self, level: str, name: str, operation: str, expr: str, help_text: str) -> None:
-        hidden = [
-            backend.name
-            for backend in ENGINES.values()
-            if name in backend.hides and self.engine.name == "triton" and backend.name in self.config.engines
-        ]
-        if hidden:
-            loaded = selector(series("model", "model_loaded", "count"), one_of("engine", hidden))
-            expr = f"{block(expr)}\nunless {on(self.labels.model)}\n{loaded}"
-        self.rules.append(
-            Recording(series(level, name, operation), expr, help_text, {"engine": self.engine.name})
-        )
+        others = [engine for engine in ENGINES.values() if engine.name in self.config.engines]
+        loaded, same = series("model", "model_loaded", "count"), on(self.labels.model)
+        if self.name != self.engine.name:
+            expr = f"{block(expr)}\nand {same}\n{selector(loaded, f'engine={quote(self.name)}')}"
+        elif self.engine.name == "triton":
+            elsewhere = [engine.name for engine in others if name in (*engine.hides, *engine.inherits)]
+            if elsewhere:
+                expr = f"{block(expr)}\nunless {same}\n{selector(loaded, one_of('engine', elsewhere))}"
+        self.rules.append(Recording(series(level, name, operation), expr, help_text, {"engine": self.name}))
 
     def write(self) -> tuple[Recording, ...]:
         for signal in SIGNALS:
             sources = self.engine.signals[signal.name]
             if isinstance(sources, Missing):
+                if signal.name in self.engine.inherits:
+                    triton = EngineRules(ENGINES["triton"], self.config, recorded_as=self.engine)
+                    triton.write_distribution(signal, sources_of(self.engine, signal.name))
+                    self.rules += triton.rules
                 continue
             if signal.name.startswith("gpu_"):
                 self.write_gpu(signal, sources)
@@ -208,8 +236,8 @@ class EngineRules:
                 worst = scaled(
                     self.aggregate(
                         "max", keep,
-                        # One lost scrape must not end an alert's `for`; NaN (an idle model) is no value.
-                        f"last_over_time({self.select(summary.metric, summary.matchers, matcher)}[{hold}]) >= 0",
+                        # Neither a lost scrape nor a minute without requests (NaN) may end an alert's `for`.
+                        f"max_over_time({self.select(summary.metric, summary.matchers, matcher)}[{hold}]) >= 0",
                     ),
                     summary.scale,
                 )
@@ -274,6 +302,12 @@ class EngineRules:
                     f"{signal.help} Once per physical GPU, however many servers report it.")
 
 
+def sources_of(engine: Engine, signal: str) -> tuple[Source, ...]:
+    """How the engine gives the signal, by itself or through Triton; empty when it does not."""
+    sources = ENGINES["triton"].signals[signal] if signal in engine.inherits else engine.signals[signal]
+    return () if isinstance(sources, Missing) else sources
+
+
 def engine_groups(config: Config) -> tuple[Group, ...]:
     """One group of recording rules per configured engine."""
     groups = []
@@ -289,7 +323,7 @@ def engine_groups(config: Config) -> tuple[Group, ...]:
 def llm_engines(config: Config) -> tuple[str, ...]:
     """The configured engines that batch inside: those that count generated tokens."""
     return tuple(
-        name for name in config.engines if not isinstance(ENGINES[name].signals["generation_tokens"], Missing)
+        name for name in config.engines if sources_of(ENGINES[name], "generation_tokens")
     )
 
 
@@ -299,7 +333,7 @@ def preallocating(config: Config) -> tuple[str, ...]:
 
 def recorded(config: Config, name: str) -> bool:
     """Whether any configured engine gives the signal: a rule on another would be dead from birth."""
-    return any(not isinstance(ENGINES[engine].signals[name], Missing) for engine in config.engines)
+    return any(sources_of(ENGINES[engine], name) for engine in config.engines)
 
 
 def derived_group(config: Config) -> Group:
@@ -369,17 +403,26 @@ def derived_group(config: Config) -> Group:
         record("instance_model", "rank_imbalance", "range", f"max {of} ({ranks}) - min {of} ({ranks})",
                "Gap in KV use between the fullest and the emptiest data-parallel rank of one server.")
     for engine in config.engines:
-        for signal in COUNTED:
+        for signal in CAPPED:
             top = top_bound(ENGINES[engine], signal)
             if top is not None and top <= TOP_BOUND:
                 buckets = series("model", signal, "bucket_rate")
                 own = f"engine={quote(engine)}"
                 below = selector(buckets, own, le(top / scale_of(ENGINES[engine], signal)))
                 every = selector(buckets, own, 'le="+Inf"')
+                # `le` may be stored in two forms at once, after an upgrade to Prometheus 3.
+                expr = f"1 -\n  sum without (le) ({below})\n/ ignoring (le)\n  ({every} > 0)"
+                if _owner(ENGINES[engine], signal).name == "triton":
+                    # Triton's buckets can be configured: with others than the known ones the top is not known.
+                    bounds = bucket_bounds(ENGINES[engine], signal)
+                    scale = scale_of(ENGINES[engine], signal)
+                    known = "|".join(number(round(bound / scale, 9)) for bound in bounds)
+                    other = selector(buckets, own, f'le!~"({known})([.]0)?|[+]Inf"')
+                    expr = f"({indent(expr).strip()})\nunless {on(L.model)}\n{other}"
                 rules.append(
                     Recording(
                         series("model", "beyond_top_bucket", "ratio"),
-                        f"1 -\n  {below}\n/ ignoring (le)\n  ({every} > 0)",
+                        expr,
                         "Share of observations above the largest finite bucket bound, where a quantile is cut off.",
                         {"engine": engine, "signal": signal},
                     )
@@ -458,20 +501,20 @@ def top_bound(engine: Engine, signal: str) -> float | None:
 
 def bucket_bounds(engine: Engine, signal: str) -> tuple[float, ...]:
     """The finite bucket bounds, in seconds, of the newest histogram that gives ``signal``; empty without one."""
-    sources = engine.signals[signal]
-    if isinstance(sources, Missing):
-        return ()
-    for source in sources:
+    for source in sources_of(engine, signal):
         if isinstance(source, Histogram):
-            return tuple(bound * source.scale for bound in engine.metric(source.metric).buckets)
+            return tuple(bound * source.scale for bound in _owner(engine, signal).metric(source.metric).buckets)
     return ()
+
+
+def _owner(engine: Engine, signal: str) -> Engine:
+    """The engine whose metrics give the signal."""
+    return ENGINES["triton"] if signal in engine.inherits else engine
 
 
 def scale_of(engine: Engine, signal: str) -> float:
     """Seconds per wire unit of the histogram that gives ``signal``."""
-    sources = engine.signals[signal]
-    assert not isinstance(sources, Missing)
-    return next(source.scale for source in sources if isinstance(source, Histogram))
+    return next(source.scale for source in sources_of(engine, signal) if isinstance(source, Histogram))
 
 
 def le(bound: float) -> str:

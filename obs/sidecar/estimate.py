@@ -39,24 +39,44 @@ def tokens_held(requests: float, lengths: Lengths) -> float | None:
 def second_moment(buckets: Mapping[float, float], mean: float) -> float | None:
     """E[O^2] from cumulative counts by upper bound (as a histogram has them) and the exact mean.
 
-    In every bucket the same share of its width lies below its requests' mean, chosen so that the whole has the known
-    mean; within the bucket they spread as widely as a mean at that share allows a smooth distribution to.
+    Within a bucket the density runs in a straight line, with the slope that its neighbours' densities suggest. The
+    last bucket, whose end is the least known and weighs the most, takes what is left of the known mean.
     """
-    finite: list[tuple[float, float, float]] = []
+    cells: list[tuple[float, float, float]] = []  # lower bound, width, requests
     lower = below = 0.0
     for upper in sorted(buckets):
         count = buckets[upper] - below
         if count > 0:
             # nothing is known above the last finite bound but the mean
-            finite.append((lower, upper if upper != float("inf") else max(2 * lower, mean), count))
+            cells.append((lower, (upper if upper != float("inf") else max(2 * lower, mean)) - lower, count))
+        elif cells and lower < cells[-1][0] + 3 * cells[-1][1]:
+            cells.append((lower, min(upper, 2 * lower + 1) - lower, 0.0))
         lower, below = upper, max(below, buckets[upper])
-    requests = sum(count for _, _, count in finite)
+    while cells and cells[-1][2] == 0:
+        cells.pop()
+    requests = sum(count for _, _, count in cells)
     if requests <= 0:
         return None
-    floor = sum(low * count for low, _, count in finite)
-    width = sum((high - low) * count for low, high, count in finite)
-    share = min(1.0, max(0.0, (mean * requests - floor) / width)) if width > 0 else 1.0
-    square = 0.0
-    for low, high, count in finite:
-        square += count * ((low + share * (high - low)) ** 2 + (high - low) ** 2 * share * (1 - share) / 3)
-    return square / requests
+    total = square = 0.0
+    for index, (low, width, count) in enumerate(cells[:-1]):
+        share = _share(cells, index)
+        total += count * (low + share * width)
+        # of x = low + width * u, with E[u] = share and, on a straight line, E[u^2] = share - 1/6
+        square += count * (low**2 + 2 * low * width * share + width**2 * (share - 1 / 6))
+    low, width, count = cells[-1]
+    share = min(1.0, max(0.0, ((mean * requests - total) / count - low) / width)) if width > 0 else 1.0
+    spread = width * min(share, 1 - share)
+    return (square + count * ((low + share * width) ** 2 + spread**2 / 3)) / requests
+
+
+def _share(cells: list[tuple[float, float, float]], index: int) -> float:
+    """Where in its bucket the mean of a straight-line density lies, 0 to 1."""
+    _, width, count = cells[index]
+    if count <= 0 or width <= 0:
+        return 0.5
+    near = cells[max(0, index - 1): index + 2]
+    middles = [(one[0] + one[1] / 2, one[2] / one[1]) for one in near if one[1] > 0]
+    if len(middles) < 2 or middles[-1][0] <= middles[0][0]:
+        return 0.5
+    slope = (middles[-1][1] - middles[0][1]) / (middles[-1][0] - middles[0][0])
+    return min(2 / 3, max(1 / 3, 0.5 + slope * width / (12 * count / width)))

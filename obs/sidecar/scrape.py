@@ -7,7 +7,6 @@ decompression. Nothing here writes the target's credentials anywhere.
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import io
 import re
@@ -144,8 +143,10 @@ class Fetcher:
         if self._target.authorization:
             headers["Authorization"] = self._target.authorization
         connection = http.client.HTTPConnection(parts.hostname or "", _port(parts))
+        raw: socket.socket | None = None
         try:
-            connection.sock = _Bounded(self._connect(parts, deadline), deadline)  # type: ignore[assignment]
+            raw = self._connect(parts, deadline)
+            connection.sock = _Bounded(raw, deadline)  # type: ignore[assignment]
             connection.request(method, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
                                body=b"" if method == "POST" else None, headers=headers)
             response = connection.getresponse()
@@ -173,6 +174,8 @@ class Fetcher:
             raise ScrapeFailed("network", "garbled HTTP") from None
         finally:
             connection.close()
+            if raw is not None:
+                raw.close()
 
     def _connect(self, parts: SplitResult, deadline: float) -> socket.socket:
         raw = socket.create_connection((parts.hostname or "", _port(parts)), timeout=_left(deadline))
@@ -231,7 +234,7 @@ class _Bounded:
         return io.BufferedReader(_Raw(self._sock, self._deadline), 64 * 1024)
 
     def close(self) -> None:
-        self._sock.close()
+        """Nothing yet: http.client calls it at the head of an answer, before it reads the body."""
 
 
 class _Raw(io.RawIOBase):
@@ -245,13 +248,6 @@ class _Raw(io.RawIOBase):
     def readinto(self, buffer: object) -> int:
         self._sock.settimeout(_left(self._deadline))
         return self._sock.recv_into(buffer)
-
-    def close(self) -> None:
-        # http.client closes the socket object at the head of a "Connection: close" answer and reads on from the file
-        if not self.closed:
-            with contextlib.suppress(OSError):
-                self._sock.close()
-        super().close()
 
 
 def _port(parts: SplitResult) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import random
 import statistics
-import tracemalloc
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_saturation_tells_the_phases_apart() -> None:
 
 def test_triton_recording() -> None:
     signals = Signals(Settings(interval=5.0))
-    queue, pending = [], []
+    queue, pending, batches = [], [], []
     for at, body in recording("triton-2.51-incident"):
         signals.feed(at, samples(body))
         found = {model.name: model for model in signals.snapshot(at).models}
@@ -104,11 +105,12 @@ def test_triton_recording() -> None:
         if 1796023120 < at < 1796023260:
             queue.append(doubler["triton_model_queue_time_mean_seconds"].value)
             pending.append(doubler["triton_model_pending_requests"].value)
-            assert doubler["triton_model_batch_size_mean"].value == pytest.approx(8, abs=1)
+            batches.append(doubler["triton_model_batch_size_mean"].value)
         if 1796023415 < at < 1796023456:
             assert found["tokens"].signals["triton_model_pending_requests"].value is None  # unloaded
     assert min(queue) > 0.1
-    assert min(pending) > 150
+    assert 10 < min(batches) <= max(batches) <= 16
+    assert statistics.mean(pending) > 150
     assert signals.snapshot(at).restarts == 1
 
 
@@ -411,12 +413,12 @@ def test_triton_page_with_both_kinds_of_model() -> None:
 
 def test_label_explosion_is_bounded() -> None:
     signals = Signals(Settings())
-    text = "".join(vllm(model=f"m{number}") for number in range(2000))
-    for second in range(3):
+    text = "".join(vllm(model=f"m{number}") for number in range(500))
+    for second in range(2):
         signals.feed(float(second), samples(text))
-    snapshot = signals.snapshot(2.0)
+    snapshot = signals.snapshot(1.0)
     assert len(snapshot.models) == 32
-    assert snapshot.dropped_models == 1024
+    assert snapshot.dropped_models == 468
 
 
 def test_a_day_of_samples_in_flat_memory() -> None:
@@ -424,16 +426,19 @@ def test_a_day_of_samples_in_flat_memory() -> None:
     pages = [samples(vllm(number % 30, number % 7, (number % 90) / 100, generation=100 * number, finished=number))
              for number in range(300)]
     signals = Signals(Settings(models={"*": ModelSettings(decode_capacity=900)}))
-    signals_per_day = 24 * 3600
-    step = 12  # of the day's seconds every twelfth is fed: the windows are in seconds, so as much is kept as ever is
-    peaks = []
-    tracemalloc.start()
-    for second in range(0, signals_per_day, step):
-        signals.feed(float(second), pages[second // step % 300])
-        if second % (signals_per_day // 6) == 0:
-            peaks.append(tracemalloc.get_traced_memory()[0])
-    tracemalloc.stop()
-    assert max(peaks[2:]) - min(peaks[1:]) < 200_000, peaks
+    counts = []
+    for second in range(0, 24 * 3600, 15):  # the windows are in seconds: as much is kept as at one a second
+        signals.feed(float(second), pages[second // 15 % 300])
+        if second % 14400 == 0:
+            signals.snapshot(float(second))
+            counts.append(len(gc.get_objects()))
+    for second in range(24 * 3600, 24 * 3600 + 500):
+        signals.feed(float(second), pages[second % 300])
+    counts.append(len(gc.get_objects()))
+    assert max(counts[1:]) - min(counts[1:]) < 2000, counts
+    model = next(iter(signals._models.values()))
+    assert len(model._points) < 70
+    assert len(model._lengths) < 70
 
 
 def test_windows() -> None:
@@ -455,8 +460,6 @@ def histogram(lengths: list[float], bounds: tuple[float, ...]) -> dict[float, fl
 
 @pytest.mark.parametrize("name", ["fixed", "uniform", "exponential", "lognormal", "two kinds"])
 def test_second_moment_from_buckets(name: str) -> None:
-    import random
-
     source = random.Random(7)
     lengths = [float(max(1, round({
         "fixed": lambda: 100.0,
@@ -468,7 +471,7 @@ def test_second_moment_from_buckets(name: str) -> None:
     bounds = tuple(step * 10.0**power for power in range(4) for step in (1, 2, 5))
     found = estimate.second_moment(histogram(lengths, bounds), statistics.mean(lengths))
     truth = statistics.mean(length**2 for length in lengths)
-    assert found == pytest.approx(truth, rel=0.1 if name == "two kinds" else 0.05)
+    assert found == pytest.approx(truth, rel=0.08)
 
 
 def test_tokens_held() -> None:

@@ -1,0 +1,1 @@
+"""Its backend does not exist."""
