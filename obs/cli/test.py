@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from obs.cli.common import add_format, colour
-from obs.errors import EXIT_FINDINGS, EXIT_OK, InputError
+from obs.errors import EXIT_FINDINGS, EXIT_OK, InputError, ToolError
 
 if TYPE_CHECKING:
     from obs.model.problem import Problem
@@ -28,10 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from obs.prom import promtool, promtool_tests
+    from obs.prom import promtool_tests
 
     files = _files(args.paths or [Path("alerts/tests")])
-    results = promtool.test_rules(files)
+    results, failure = _run(files)
+    if failure is not None:
+        if args.format == "text":  # what the others came to is told first
+            _print(results, {}, (), promtool_tests.CASES)
+        raise failure
     shown, lacking = _coverage(files)
     ok = all(result.ok for result in results) and not lacking
     if args.format == "json":
@@ -39,6 +44,24 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(results, shown, lacking, promtool_tests.CASES)
     return EXIT_OK if ok else EXIT_FINDINGS
+
+
+def _run(files: Sequence[Path]) -> tuple[list[TestResult], ToolError | None]:
+    """The results in the order of the files, several promtools at a time; and why a file could not be run."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from obs.prom import promtool
+
+    def one(file: Path) -> list[TestResult] | ToolError:
+        try:
+            return promtool.test_rules([file])
+        except ToolError as error:
+            return ToolError(f"{file}: {error}")
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        found = list(pool.map(one, files))
+    results = [result for part in found if not isinstance(part, ToolError) for result in part]
+    return results, next((part for part in found if isinstance(part, ToolError)), None)
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:

@@ -184,8 +184,8 @@ def evaluate_recording(
     with PrivatePrometheus(binary=binary) as server:
         server.writer.write(one.points(end_ms=end, normalise_le=tools.version(binary) >= (3, 0, 0)))
         for rule in in_order([rule for rule in rules if rule.kind == "record"]):
-            found = replay._evaluate(server, rule, times)
-            server.writer.write(replay._written_back(found, times))
+            found = replay.evaluate_rule(server, rule, times)
+            server.writer.write(replay.written_back(found, times))
         return evaluate(
             server.client, rules, at=times[-1] / 1000, interval=step / 1000, deployed=True, since=one.start_ms / 1000,
             lookback=(end - one.start_ms) / 1000 + 600, parallel=parallel, only=only, source=str(path),
@@ -355,8 +355,8 @@ class _Run:
             self.client, self.pool, at, self.lookback, self.parallel, lambda text: expanded(text).text
         )
         making = None if loaded is None else frozenset(one.name for one in loaded if one.kind == "recording")
-        world = World(answers, names, recorded, ups, at, self.lookback, making)
-        now = self._now(answers)
+        world = World(answers, names, recorded, ups, at, self.lookback, making, frozenset(absent))
+        now = self._now(answers, world)
         spans = self._histories(now, answers, loaded, lambda text: expanded(text).text, at)
         results = self._results(now, spans, answers, world, expanded, at)
         compared, differences = (None, ()) if self.wanted_at is not None else _compare(results, loaded, at)
@@ -412,11 +412,16 @@ class _Run:
             missing -= {name for name in missing & recent if self.client.query(f"count({name})", at)}
         return {name: rules for name, rules in recorded.items() if name in missing}
 
-    def _now(self, answers: _Answers) -> dict[int, tuple[Sample, ...] | str]:
+    def _now(self, answers: _Answers, world: World) -> dict[int, tuple[Sample, ...] | str]:
         """Per alert (by its place) its elements now, or why it cannot be evaluated."""
         queries = [_query(rule.expr) for rule in self.alerts]
-        for query in queries:
-            answers.samples(query)
+        for rule, query in zip(self.alerts, queries, strict=True):
+            part = take_apart(rule.expr)
+            if part.kind != "opaque" and world.surely_empty(part):
+                answers.known[query] = ()
+            else:
+                answers.samples(query)
+            liveness.judge(part, world)  # most are quiet: ask for the reason in the same go
         answers.fetch()
         return {
             place: answers.failed[query] if query in answers.failed else answers.known[query]

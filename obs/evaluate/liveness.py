@@ -49,6 +49,7 @@ TESTS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
 }
 FLIPPED = {">": "<", "<": ">", ">=": "<=", "<=": ">=", "==": "==", "!=": "!="}
+_ABSENT = frozenset(("absent", "absent_over_time", "vector"))
 _RATE = re.compile(r"rate$|rps$|qps$|throughput$|per_second$")
 
 
@@ -109,7 +110,10 @@ class World:
     lookback: float
     #: names that recording rules on the server make; None = the server does not tell
     loaded: frozenset[str] | None = None
+    #: recorded names that the server has not: their rules stand for them
+    in_place: frozenset[str] = frozenset()
     _engines: frozenset[str] | None = field(default=None, repr=False)
+    _empty: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @property
     def engines(self) -> frozenset[str]:
@@ -123,6 +127,30 @@ class World:
             self._engines = frozenset(found)
         return self._engines
 
+    def surely_empty(self, part: Part) -> bool:
+        """Whether a part has no series whatever the values: what it must read was never on the server. Asks nothing."""
+        known = self._empty.get(part.text)
+        if known is None:
+            self._empty[part.text] = False  # for recording rules that read each other
+            known = self._empty[part.text] = self._surely_empty(part)
+        return known
+
+    def _surely_empty(self, part: Part) -> bool:
+        if part.kind in {"selector", "range"} and part.name:
+            if part.name in self.in_place:
+                return all(self.surely_empty(take_apart(rule.expr)) for rule in self.recorded[part.name])
+            return part.name not in self.names
+        vectors = [one for one in part.parts if not one.scalar]
+        if part.kind == "call":
+            return part.op not in _ABSENT and bool(vectors) and self.surely_empty(vectors[0])
+        if part.kind == "range":
+            return bool(vectors) and self.surely_empty(vectors[0])
+        if part.kind == "or":
+            return all(self.surely_empty(one) for one in vectors)
+        if part.kind == "unless":
+            return self.surely_empty(part.parts[0])
+        return any(self.surely_empty(one) for one in vectors)
+
     @property
     def all_down(self) -> bool:
         return bool(self.ups) and all(one.value == 0 for one in self.ups)
@@ -134,6 +162,8 @@ def judge(part: Part, world: World, direction: str = "top", seen: tuple[str, ...
         return _compare(part, world, seen)
     if part.scalar:
         return Verdict("there", part=part.text)
+    if world.surely_empty(part):
+        return _empty(part, world, seen)
     asked = world.answers.samples(nearest_query(part.text, direction))
     if asked is None:
         return Verdict("pending", part=part.text)
@@ -183,12 +213,13 @@ def _compare(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
             return Verdict("there", f"{told}, {op} {number(threshold)}", part.text, None, value, op, threshold, inner.labels)
         why = f"{told}, not {op} {number(threshold)}"
         return Verdict("not there", why, part.text, None, value, op, threshold, inner.labels)
-    whole = world.answers.samples(nearest_query(part.text, "bottom" if part.op in {"<", "<="} else "top"))
-    if whole is None:
-        return Verdict("pending", part=part.text)
-    if whole:
-        return replace(_value(part, whole[0]), op=part.op)
-    one, two = judge(left, world, "bottom" if part.op in {"<", "<="} else "top", seen), judge(right, world, "top", seen)
+    if not world.surely_empty(part):
+        whole = world.answers.samples(nearest_query(part.text, "bottom" if part.op in {"<", "<="} else "top"))
+        if whole is None:
+            return Verdict("pending", part=part.text)
+        if whole:
+            return replace(_value(part, whole[0]), op=part.op)
+    one, two = _sides(part, world, seen, "bottom" if part.op in {"<", "<="} else "top")
     bad = _worst((one, "left"), (two, "right"))
     if bad is not None:
         return bad
@@ -203,6 +234,15 @@ def _compare(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
     labels = tuple((name, value) for name, value in near[0].labels if name != "__name__")
     told = f"{short(left.text)} is {number(abs(near[0].value))} {'under' if near[0].value < 0 else 'over'} {short(right.text)}"
     return Verdict("not there", f"{told}{_of(labels)}, not {part.op}", part.text, None, one.value, part.op, two.value, labels)
+
+
+def _sides(part: Part, world: World, seen: tuple[str, ...], direction: str = "top") -> tuple[Verdict, Verdict]:
+    """Both sides; the right one is asked about only where it matters: the left is there, or the right never can be."""
+    left, right = part.parts
+    one = judge(left, world, direction, seen)
+    if one.found == "there" or (part.kind != "unless" and world.surely_empty(right)):
+        return one, judge(right, world, seen=seen)
+    return one, Verdict("there", part=right.text)
 
 
 def _unmatched(part: Part) -> Verdict:
@@ -238,7 +278,7 @@ def _empty(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
 
 
 def _and(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
-    left, right = (judge(one, world, seen=seen) for one in part.parts)
+    left, right = _sides(part, world, seen)
     if "pending" in {left.found, right.found}:
         return Verdict("pending", part=part.text)
     if part.kind == "and" and right.found == "dead" and left.found != "dead":
@@ -276,8 +316,8 @@ def _is_floor(part: Part) -> bool:
 
 
 def _arithmetic(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
-    verdicts = [(judge(one, world, seen=seen), side) for one, side in zip(part.parts, ("left", "right"), strict=True)]
-    bad = _worst(*verdicts)
+    left, right = _sides(part, world, seen)
+    bad = _worst((left, "left"), (right, "right"))
     if bad is None:
         return _unmatched(part)
     filter_ = part.parts[0 if bad.side == "left" else 1]

@@ -111,11 +111,11 @@ def replay(
             server.writer.write(one.points(end_ms=end, normalise_le=le))
         for number, rule in enumerate(ordered, 1):
             progress.say(f"rule {number}/{len(ordered)}: {rule.name}")
-            found = _evaluate(server, rule, times)
+            found = evaluate_rule(server, rule, times)
             if rule.kind == "record":
                 if found:
                     known.add(rule.name)
-                server.writer.write(_written_back(found, times))
+                server.writer.write(written_back(found, times))
             else:
                 instances += _instances(rule, found, times, end)
     alerts = tuple(dict.fromkeys(rule.name for rule in ordered if rule.kind == "alert"))
@@ -138,7 +138,7 @@ def _plain(rules: Sequence[Rule] | Sequence[Group]) -> list[Rule]:
     return plain
 
 
-def _evaluate(server: PrivatePrometheus, rule: Rule, times: range) -> dict[Labels, dict[int, float]]:
+def evaluate_rule(server: PrivatePrometheus, rule: Rule, times: range) -> dict[Labels, dict[int, float]]:
     """The rule's result: per set of result labels, the value at each time (unix ms) where there is one."""
     try:
         series: list[Series] = server.client.query_range(
@@ -160,7 +160,7 @@ def _evaluate(server: PrivatePrometheus, rule: Rule, times: range) -> dict[Label
     return found
 
 
-def _written_back(found: dict[Labels, dict[int, float]], times: range) -> Iterator[Point]:
+def written_back(found: dict[Labels, dict[int, float]], times: range) -> Iterator[Point]:
     """A recording rule's samples in order of time; a stale marker where a series is gone from one step to the next."""
     for at in times:
         for labels, values in found.items():

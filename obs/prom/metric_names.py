@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 _WORD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -26,6 +27,7 @@ class Selector:
         return not self.pattern or re.fullmatch(self.pattern, metric) is not None
 
 
+@lru_cache(maxsize=4096)
 def selectors(expr: str) -> tuple[Selector, ...] | None:
     """The selectors of a PromQL expression, in order; None when promql-parser cannot parse it.
 

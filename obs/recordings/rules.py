@@ -315,7 +315,7 @@ def engine_groups(config: Config) -> tuple[Group, ...]:
         rules = EngineRules(ENGINES[name], config).write()
         if rules:
             groups.append(
-                Group(f"obs-record-{name}", "recordings", f"Signals of {ENGINES[name].title}, normalised.", rules)
+                Group(f"obs-record-{name}", f"recordings-{name}", f"Signals of {ENGINES[name].title}, normalised.", rules)
             )
     return tuple(groups)
 
@@ -445,7 +445,7 @@ def derived_group(config: Config) -> Group:
                f"sum {by((*L.job, 'status'))} (\n  rate({http}[{rules_vllm.window}])\n  and {on(L.instance)}\n"
                f"  {served}\n)",
                "HTTP requests to the API by status class. Per second. A stream's status is fixed at its headers.")
-    return Group("obs-record-derived", "recordings", "Quantities computed from the engines' signals.", tuple(rules))
+    return Group("obs-record-derived", "recordings-derived", "Quantities computed from the engines' signals.", tuple(rules))
 
 
 def gpu_group(config: Config) -> Group | None:
@@ -490,7 +490,7 @@ def gpu_group(config: Config) -> Group | None:
         text += f"\nor {on(L.gpu)}\n{other}"
     rules.append(Recording(series("gpu", "gpu_memory_usage", "ratio"), text,
                            "Used part of a GPU's memory; absent when the total is 0 or unknown."))
-    return Group("obs-record-gpu", "recordings", "GPU memory, once per physical GPU.", tuple(rules))
+    return Group("obs-record-gpu", "recordings-gpu", "GPU memory, once per physical GPU.", tuple(rules))
 
 
 def top_bound(engine: Engine, signal: str) -> float | None:

@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from obs.errors import InputError
@@ -146,7 +147,7 @@ class Fetcher:
         raw: socket.socket | None = None
         try:
             raw = self._connect(parts, deadline)
-            connection.sock = _Bounded(raw, deadline)  # type: ignore[assignment]
+            connection.sock = _Bounded(raw, deadline)
             connection.request(method, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
                                body=b"" if method == "POST" else None, headers=headers)
             response = connection.getresponse()
@@ -245,7 +246,7 @@ class _Raw(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: object) -> int:
+    def readinto(self, buffer: Any) -> int:
         self._sock.settimeout(_left(self._deadline))
         return self._sock.recv_into(buffer)
 
