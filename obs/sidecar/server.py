@@ -106,6 +106,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: SidecarServer
     protocol_version = "HTTP/1.1"
     timeout = IDLE_SECONDS
+    # head and body in one segment: sent apart, the second waits 40 ms for the first one's acknowledgement
+    disable_nagle_algorithm = True
+    wbufsize = 64 * 1024
     server_version = "obs-sidecar"
     sys_version = ""
 

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import http.client
 import os
+import random
 import re
 import shutil
 import statistics
@@ -168,7 +169,7 @@ def lag(interval: float = 0.5) -> None:
             wait_for(port, "/metrics", "llm_requests_waiting{")
             took = []
             for number in range(1, 15):
-                time.sleep(0.37)
+                time.sleep(random.uniform(0.3, 1.0))
                 engine.body = vllm(waiting=number, generation=1000 + number).encode()
                 begun = time.monotonic()
                 while f'llm_requests_waiting{{engine="vllm",model_name="m"}} {number}.0\n' not in get(port, "/metrics"):
