@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import duration, number, on
+from obs.promql import by, duration, number, on
 from obs.recordings.names import labels, series
 from obs.recordings.rules import recorded
 
@@ -24,6 +24,11 @@ def group(config: Config) -> Group | None:
     no_gauge = NoData(
         "silent", "Triton's vLLM backend exports no such gauge; the obs sidecar estimates it.", "LLMStatsStuck",
     )
+    demand_floor = number(config.limit("waiting_demand"))
+    instance = (*L.instance_model, "engine")
+    steps = f"max_over_time({series('instance_model', 'engine_steps', 'changes')}[{stuck}])"
+    #: A hung engine's gauges stand still: what they say is LLMStatsStuck's to tell.
+    hung = f"unless {on(keep)}\nmax {by(keep)} ({steps}) == 0" if recorded(config, "engine_steps") else ""
     alerts: list[Alert] = []
 
     def alert(name: str, expr: str, for_: str, severity: str, summary: str, description: str, no_data: NoData,
@@ -34,7 +39,7 @@ def group(config: Config) -> Group | None:
     if recorded(config, "kv_cache_usage"):
         pressure = []
         if recorded(config, "requests_waiting"):
-            pressure.append(f"avg_over_time({waiting}[{window}]) > 0")
+            pressure.append(f"avg_over_time({waiting}[{window}]) >= {demand_floor}")
         if recorded(config, "preemptions"):
             pressure.append(f"{preemptions} > 0")
         if recorded(config, "requests_paused"):
@@ -44,16 +49,19 @@ def group(config: Config) -> Group | None:
         if pressure:
             alert(
                 "LLMKVCacheSaturated",
-                f"avg_over_time({kv}[{window}]) > {number(config.limit('kv_usage'))}\nand {on(keep)}\n(\n  {demand}\n)\n"
-                # A hung engine's gauges stand still: that is LLMStatsStuck's to tell.
-                f"unless {on(keep)}\nmax_over_time({tokens}[{stuck}]) == 0",
+                f"avg_over_time({kv}[{window}]) > {number(config.limit('kv_usage'))}\nand {on(keep)}\n"
+                f"(\n  {demand}\n)\n{hung}".strip(),
                 "5m", "warning",
                 "{{ $labels.model }} has its KV cache full and requests waiting",
                 "The KV cache of {{ $labels.model }} is {{ $value | humanizePercentage }} full (fullest rank) while "
                 "requests wait or are preempted: more load only lengthens the queue. Add replicas, or lower "
                 "concurrency or context length.",
-                no_gauge, ("limits.kv_usage",),
-                ("A full cache without waiting requests is a healthy full batch and does not fire.",),
+                no_gauge, ("limits.kv_usage", "limits.waiting_demand"),
+                (
+                    "A full cache without waiting requests is a healthy full batch and does not fire.",
+                    "Replicas are judged together: one full, another with requests waiting, reads as saturated.",
+                    "TensorRT-LLM before 0.18 has no waiting gauge: only paused requests show its pressure.",
+                ),
                 keep_firing_for="2m",
             )
     if recorded(config, "preemptions"):
@@ -70,39 +78,53 @@ def group(config: Config) -> Group | None:
         alert(
             "LLMPrefillSaturated",
             f"avg_over_time({waiting}[{window}]) > {number(config.limit('waiting_floor'))}\nand {on(keep)}\n"
-            f"avg_over_time({waiting}[{window}])\n  > {number(config.limit('pending_growth'))} * "
-            f"avg_over_time({waiting}[{window}] offset {growth})\nand {on(keep)}\n"
+            f"(\n  avg_over_time({waiting}[{window}])\n    > {number(config.limit('pending_growth'))} * "
+            f"avg_over_time({waiting}[{window}] offset {growth})\n"
+            # A queue that has outgrown the batch does not have to grow by half to be one.
+            f"  or\n  min_over_time({waiting}[{growth}]) > {running}\n)\nand {on(keep)}\n"
             f"avg_over_time({kv}[{window}]) < {number(config.limit('kv_low'))}",
             "5m", "warning",
             "{{ $labels.model }} has {{ $value | humanize }} requests waiting although its KV cache has room",
-            "{{ $value | humanize }} requests wait for {{ $labels.model }} and the number grows while the KV cache is "
+            "{{ $value | humanize }} requests wait for {{ $labels.model }}, and more each minute or more than it runs, while "
+            "the KV cache is "
             f"below {config.limit('kv_low'):.0%}: prefill (long prompts) or the number of batch slots is the limit, "
             "not memory.",
             no_gauge, ("limits.waiting_floor", "limits.pending_growth", "limits.kv_low", "windows.growth"),
         )
-    if recorded(config, "requests_running"):
+    if recorded(config, "engine_steps"):
+        mine = series("instance_model", "requests_running", "sum")
+        awake = ""
+        if "vllm" in config.engines:
+            awake = f"\nunless {on(L.instance_model)}\n{series('instance_model', 'sleeping', 'present')}"
         alert(
             "LLMStatsStuck",
-            f"min_over_time({running}[{stuck}]) > 0\nand\nchanges({running}[{stuck}]) == 0\nand {on(keep)}\n"
-            f"max_over_time({tokens}[{stuck}]) == 0\nand\npresent_over_time({running}[{window}] offset {stuck})",
+            f"min_over_time({mine}[{stuck}]) > 0\nand\nchanges({mine}[{stuck}]) == 0\nand {on(instance)}\n"
+            f"{steps} == 0\nand\npresent_over_time({mine}[{window}] offset {stuck}){awake}",
             "0s", "critical",
-            "{{ $labels.model }} claims {{ $value }} running requests and makes no token",
-            f"{{{{ $labels.model }}}} has shown {{{{ $value }}}} running requests without change and without one token "
-            f"for {stuck}: the engine hangs, or its gauges froze when every request was aborted. Its KV and queue "
-            "gauges cannot be trusted.",
-            NoData("silent", "Without a running gauge a hang shows only as missing traffic.", "InferenceTrafficDrop"),
+            "{{ $labels.model }} on {{ $labels.instance }} claims {{ $value }} running requests and does nothing",
+            "{{ $labels.model }} on {{ $labels.instance }} has shown {{ $value }} running requests without change and "
+            f"without one step of its engine for {stuck}: the engine hangs, or its gauges froze when every request was "
+            "aborted. Its KV and queue gauges cannot be trusted.",
+            NoData("silent", "Without a running gauge or a count of steps a hang shows only as missing traffic.",
+                   "InferenceTrafficDrop"),
             ("windows.stuck",),
+            (f"A step in the rate window counts: it fires up to {duration(config.window('stuck') + config.window('rate'))} "
+             "after the last one.",),
         )
     if recorded(config, "kv_cache_usage"):
         gap = series("instance_model", "rank_imbalance", "range")
+        queued = ""
+        if recorded(config, "requests_waiting"):
+            queued = f"\nand {on(keep)}\navg_over_time({waiting}[{window}]) >= {demand_floor}"
         alert(
             "LLMDataParallelImbalance",
-            f"avg_over_time({gap}[{window}]) > {number(config.limit('rank_imbalance'))}", "15m", "warning",
+            f"avg_over_time({gap}[{window}]) > {number(config.limit('rank_imbalance'))}{queued}\n{hung}".strip(),
+            "15m", "warning",
             "The data-parallel ranks of {{ $labels.model }} are unevenly loaded",
             "On {{ $labels.instance }} the fullest and the emptiest data-parallel rank of {{ $labels.model }} differ by "
             "{{ $value | humanizePercentage }} of KV use: requests are not spread; one rank queues while another idles.",
             NoData("silent", "A server with one rank has no gap.", "LLMKVCacheSaturated"),
-            ("limits.rank_imbalance",),
+            ("limits.rank_imbalance", "limits.waiting_demand"),
         )
     if recorded(config, "requests_running"):
         before = series("model", "generation_tokens", "baseline")
@@ -110,7 +132,7 @@ def group(config: Config) -> Group | None:
         alert(
             "LLMDecodeThroughputCollapse",
             f"{tokens} < {number(config.limit('decode_collapse'))} * ({before} > {number(config.limit('decode_floor'))})\n"
-            f"and {on(keep)}\navg_over_time({running}[{window}]) >= 0.8 * ({load} > 0)",
+            f"and {on(keep)}\navg_over_time({running}[{window}]) >= 0.8 * ({load} > 0)\n{hung}".strip(),
             "10m", "warning",
             "{{ $labels.model }} decodes only {{ $value | humanize }} tokens/s at the same load",
             "{{ $labels.model }} generates {{ $value | humanize }} tokens/s, less than "
@@ -118,6 +140,10 @@ def group(config: Config) -> Group | None:
             "requests running: GPU throttling, a slow rank, preemption, or much longer contexts.",
             NoData("silent", "A young engine has no baseline.", "LLMStatsStuck"),
             ("limits.decode_collapse", "limits.decode_floor", "windows.baseline"),
+            (
+                "A lasting drop becomes its own baseline and the alert ends.",
+                "TensorRT-LLM counts tokens when a request ends: very long generations read as a collapse.",
+            ),
         )
     if recorded(config, "prefix_cache_queries"):
         hit = series("model", "prefix_cache_hit", "ratio")
@@ -133,6 +159,7 @@ def group(config: Config) -> Group | None:
             "prompt changed, or the cache is evicted. Prefill work and TTFT grow.",
             NoData("silent", "Without prompts, or with the cache off, there is no ratio.", "InferenceTrafficDrop"),
             ("limits.prefix_hit_drop", "limits.prefix_hit_floor", "limits.prefix_query_floor"),
+            ("A lasting drop becomes its own baseline and the alert ends.",),
         )
     if recorded(config, "kv_transfer_seconds"):
         moved = NoData("silent", "Only disaggregated servers export it, and only while they transfer.",
@@ -148,12 +175,14 @@ def group(config: Config) -> Group | None:
             moved, ("limits.kv_transfer_time",),
         )
     if recorded(config, "kv_transfer_failures"):
-        failures = series("model", "kv_transfer_failures", "rate")
+        failures = series("model", "kv_transfer_failures", "ratio")
         alert(
-            "LLMKVTransferFailing", f"{failures} > 0", "5m", "critical",
-            "KV transfers of {{ $labels.model }} fail",
-            "{{ $value | humanize }} KV transfers/s of {{ $labels.model }} fail between prefill and decode servers: the "
-            "requests are recomputed or lost.",
-            NoData("silent", "Only servers with a KV connector export it.", "LLMKVTransferSlow"), (),
+            "LLMKVTransferFailing", f"{failures} > {number(config.limit('kv_transfer_failures'))}", "5m", "critical",
+            "{{ $value | humanizePercentage }} of the KV transfers of {{ $labels.model }} fail",
+            "{{ $value | humanizePercentage }} of the KV transfers of {{ $labels.model }} between prefill and decode "
+            "servers fail: the requests are recomputed or lost.",
+            NoData("silent", "Only servers with a KV connector export it, and only while they transfer.",
+                   "LLMKVTransferSlow"),
+            ("limits.kv_transfer_failures",),
         )
     return Group("obs-llm", "llm", "LLM engines saturate, waste work or hang.", tuple(alerts))

@@ -67,8 +67,8 @@ def group(config: Config) -> Group:
                 "5m", "warning",
                 "{{ $labels.model }} has {{ $value | humanize }} pending requests and the number grows",
                 "Model {{ $labels.model }} version {{ $labels.version }} holds {{ $value | humanize }} requests before "
-                f"the backend, over {number(config.limit('pending_growth'))} times as many a replica as {growth} ago: they arrive "
-                "faster than they are answered.",
+                f"the backend, over {number(config.limit('pending_growth'))} times as many a replica as {growth} ago: they "
+                "arrive faster than they are answered.",
                 NoData("silent", "Images before 23.09 lack the gauge, ensembles and LLM backends always read 0.",
                        "InferenceQueueTimeHigh"),
                 limits=("limits.pending_floor", "limits.pending_growth", "windows.growth"),

@@ -51,6 +51,8 @@ SIGNALS: tuple[Signal, ...] = (
     # --- LLM ----------------------------------------------------------------------------------
     Signal("kv_cache_usage", "gauge", "ratio", "KV-cache usage", "Used part of the KV cache, 0 to 1, by blocks."),
     Signal("generation_tokens", "counter", "tokens", "Generated tokens", "Tokens generated (decode)."),
+    Signal("engine_steps", "counter", "steps", "Engine steps",
+           "Steps of the engine's loop: they stop when it hangs, whatever its gauges say, and when it is idle."),
     Signal("prompt_tokens", "counter", "tokens", "Prompt tokens",
            "Prompt tokens taken in, those found in the prefix cache included."),
     Signal("preemptions", "counter", "preemptions", "Preemptions",

@@ -72,6 +72,7 @@ ENGINE = Engine(
           )),
     ),
     signals={
+        **missing("It knows GPUs, not engines.", "engine_steps"),
         "server": (Native("DCGM_FI_DEV_FB_USED"), Native("DCGM_FI_DEV_GPU_UTIL")),
         "gpu_memory_used_bytes": (Native("DCGM_FI_DEV_FB_USED", scale=_MIB),),
         "gpu_memory_total_bytes": (

@@ -140,6 +140,7 @@ ENGINE = Engine(
         _router("dynamo_component_router_kv_hit_rate", "histogram", "ratio", "Predicted KV hit rate, 0 to 1."),
     ),
     signals={
+        **missing("The frontend does not see the engine's steps.", "engine_steps"),
         # The frontend's own families appear only with the first request.
         "server": (Native("dynamo_frontend_requests_total"), Native("dynamo_component_uptime_seconds")),
         "model_loaded": (

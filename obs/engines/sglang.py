@@ -103,6 +103,7 @@ ENGINE = Engine(
         _http("sglang:http_requests_active", "gauge", "requests", "HTTP requests being served."),
     ),
     signals={
+        **missing("No counter of scheduler steps is documented.", "engine_steps"),
         "server": (Native("sglang:num_running_reqs"),),
         "model_loaded": (Native("sglang:num_running_reqs"),),
         "requests": (Native("sglang:num_requests_total"),),

@@ -162,6 +162,7 @@ ENGINE = Engine(
                 "Mean batch size of the executions since the sample before.", labels=("model", "version")),
     ),
     signals={
+        **missing("The sidecar judges progress itself: a stalled engine's signals are withheld.", "engine_steps"),
         "server": (
             Native("llm_engine_up", note="Present means that the sidecar serves; the value tells of the engine."),
             Native("triton_server_ready", note="Present means that the sidecar serves; the value tells of Triton."),

@@ -137,6 +137,7 @@ ENGINE = Engine(
         _gpu("nv_energy_consumption", "counter", "J", "Energy used since the server started."),
     ),
     signals={
+        **missing("A plain model has no engine loop of its own.", "engine_steps"),
         # A server without a model serves the families of the host and the GPU only.
         "server": (
             _SUCCESS,

@@ -94,6 +94,8 @@ ENGINE = Engine(
         ),
         "generation_tokens": (Native("nv_llm_output_token_len_sum",
                                      note="Since 0.16; counted when a request ends, so it comes in bursts."),),
+        "engine_steps": (Native("nv_trt_llm_general_metrics", matchers='general_type="iteration_counter"',
+                                note="A gauge that only grows."),),
         "prompt_tokens": (Native("nv_llm_input_token_len_sum", note="Since 0.16; counted when a request ends."),),
         "kv_transfer_seconds": (
             MeanOf(Native("nv_trt_llm_disaggregated_serving_metrics",

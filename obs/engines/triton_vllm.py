@@ -56,6 +56,7 @@ ENGINE = Engine(
         _metric("vllm:request_params_best_of", "histogram", "1", "The request parameter best_of.", until="24.12"),
     ),
     signals={
+        **missing("The backend does not export vLLM's steps.", "engine_steps"),
         **TRITON_COUNTS_IT,
         "server": (Native("vllm:generation_tokens_total"),),
         "model_loaded": (Native("vllm:generation_tokens_total"),),

@@ -137,6 +137,7 @@ ENGINE = Engine(
           for subject in ("model", "parallel", "speculative", "kv_cache")),
     ),
     signals={
+        **missing("Only the newest step is described, when a request finishes.", "engine_steps"),
         "server": (Native("trtllm_request_success_total"), Native("trtllm_num_requests_running"),
                    Native("request_success_total")),
         "model_loaded": (Native("trtllm_request_success_total"), Native("trtllm_num_requests_running"),

@@ -248,6 +248,7 @@ ENGINE = Engine(
             Native("vllm:gpu_cache_usage_perc", note="The name up to 0.10."),
         ),
         "generation_tokens": (Native("vllm:generation_tokens_total"),),
+        "engine_steps": (Native("vllm:iteration_tokens_total_count"),),
         "prompt_tokens": (Native("vllm:prompt_tokens_total"),),
         "preemptions": (Native("vllm:num_preemptions_total"),),
         "prefix_cache_queries": (

@@ -12,7 +12,7 @@ from obs.catalog.signals import BY_NAME
 from obs.config import Config
 
 OPERATIONS = {
-    "counter": ("rate", "baseline"),
+    "counter": ("rate", "baseline", "changes", "ratio"),
     "gauge": ("sum", "max", "mean", "baseline"),
     "distribution": ("p50", "p99", "mean", "rate", "bucket_rate"),
     "presence": ("present", "count"),

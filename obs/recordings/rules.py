@@ -7,7 +7,6 @@ where there is one, else from the worst replica's summary; it is never averaged 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from obs.catalog.signals import SIGNALS
@@ -37,6 +36,7 @@ from obs.recordings.names import Labels, labels, series
 #: the two ends of the balance that shows aborted requests.
 COUNTED = (
     "request_latency_seconds", "queue_time_seconds", "time_to_first_token_seconds", "inter_token_latency_seconds",
+    "kv_transfer_seconds",
 )
 #: Of these, the ones whose largest bucket real waits can exceed.
 CAPPED = ("request_latency_seconds", "time_to_first_token_seconds")
@@ -98,25 +98,31 @@ class EngineRules:
         """``make(dialect)`` for each configured dialect; what the first gives, the others do not add."""
         return either(*(make(dialect) for dialect in self.config.dialects(self.engine.name)))
 
-    def gauge(self, operator: str, keep: Sequence[str], native: Native) -> str:
-        return self.every_spelling(
-            lambda dialect: scaled(
-                self.aggregate(operator, keep, self.select(native.metric, native.matchers, dialect=dialect)),
-                native.scale,
-            )
-        )
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The labels that tell one target's model (and rank) from another's, under the engine's own names."""
+        engine = self.engine
+        own = (engine.model_label, engine.version_label, engine.rank_label)
+        return (*self.labels.instance, *(label for label in own if label))
 
-    def rate(self, keep: Sequence[str], native: Native) -> str:
+    def gauge(self, operator: str, keep: Sequence[str], *natives: Native) -> str:
+        """``natives`` are one gauge under its newest name and older ones; each target's newest counts."""
+        return self._aggregated(operator, keep, natives, "{}")
+
+    def rate(self, keep: Sequence[str], *natives: Native) -> str:
         """The summed per-second increase of a counter, in the signal's unit."""
-        return self.every_spelling(
-            lambda dialect: scaled(
-                self.aggregate(
-                    "sum", keep,
-                    f"rate({self.select(native.metric, native.matchers, dialect=dialect)}[{self.window}])",
-                ),
-                native.scale,
-            )
-        )
+        return self._aggregated("sum", keep, natives, f"rate({{}}[{self.window}])")
+
+    def _aggregated(self, operator: str, keep: Sequence[str], natives: Sequence[Native], form: str) -> str:
+        # A rolling upgrade has targets of both names at once: the older name stands in per target, not per model.
+        def merged(dialect: str) -> str:
+            parts = [
+                form.format(self.select(native.metric, native.matchers, dialect=dialect)) for native in natives
+            ]
+            inner = f"\nor {on(self.identity)}\n".join(parts)
+            return scaled(self.aggregate(operator, keep, inner), natives[0].scale)
+
+        return self.every_spelling(merged)
 
     def own(self, level: str, name: str, operation: str, *matchers: str) -> str:
         """A series recorded for this engine."""
@@ -131,7 +137,9 @@ class EngineRules:
         elif self.engine.name == "triton":
             elsewhere = [engine.name for engine in others if name in (*engine.hides, *engine.inherits)]
             if elsewhere:
-                expr = f"{block(expr)}\nunless {same}\n{selector(loaded, one_of('engine', elsewhere))}"
+                # Over the rate window: a rate outlives its target's last scrape that long.
+                there = f"present_over_time({selector(loaded, one_of('engine', elsewhere))}[{self.window}])"
+                expr = f"{block(expr)}\nunless {same}\n{there}"
         self.rules.append(Recording(series(level, name, operation), expr, help_text, {"engine": self.name}))
 
     def write(self) -> tuple[Recording, ...]:
@@ -178,9 +186,17 @@ class EngineRules:
         level = "model_" + "_".join(signal.by) if signal.by else "model"
         keep = (*self.labels.model, *signal.by)
         natives = [source for source in sources if isinstance(source, Native)]
+        if signal.name == "engine_steps":
+            # changes() and not rate(): one engine's counter of steps is a gauge.
+            self.record(
+                "instance_model", signal.name, "changes",
+                self._aggregated("sum", self.labels.instance_model, natives, f"changes({{}}[{self.window}])"),
+                f"{signal.help} Scrapes in the rate window at which the count had moved; 0 = it stands still.",
+            )
+            return
         self.record(
             level, signal.name, "rate",
-            either(*(self.rate(keep, native) for native in natives)), f"{signal.help} Per second.",
+            self.rate(keep, *natives), f"{signal.help} Per second.",
         )
 
     def write_gauge(self, signal: Signal, sources: tuple[Source, ...]) -> None:
@@ -199,9 +215,14 @@ class EngineRules:
                 )
             return
         natives = [source for source in sources if isinstance(source, Native)]
+        if signal.name == "requests_running":
+            self.record(
+                "instance_model", signal.name, "sum", self.gauge("sum", self.labels.instance_model, *natives),
+                f"{signal.help} Per target.",
+            )
         self.record(
             "model", signal.name, "sum",
-            either(*(self.gauge("sum", self.labels.model, native) for native in natives)),
+            self.gauge("sum", self.labels.model, *natives),
             f"{signal.help} Sum over replicas.",
         )
 
@@ -250,42 +271,39 @@ class EngineRules:
                 self.record("model", signal.name, operation, text,
                             f"{signal.help} P{round(quantile * 100)} {what}, in seconds.")
         if means:
-            total, count = means[0].total, means[0].count
-            self.record("model", signal.name, "mean", self.mean(total, count), f"{signal.help} Mean, in seconds.")
+            text = self.mean([means[0].total], [means[0].count])
+            self.record("model", signal.name, "mean", text, f"{signal.help} Mean, in seconds.")
         elif histograms:
-            self.record(
-                "model", signal.name, "mean",
-                either(*(
-                    self.mean(
-                        Native(f"{histogram.metric}_sum", histogram.matchers, histogram.scale),
-                        Native(f"{histogram.metric}_count", histogram.matchers),
-                    )
-                    for histogram in histograms
-                )),
-                f"{signal.help} Mean, in seconds.",
-            )
+            totals = [Native(f"{one.metric}_sum", one.matchers, one.scale) for one in histograms]
+            counts = [Native(f"{one.metric}_count", one.matchers) for one in histograms]
+            self.record("model", signal.name, "mean", self.mean(totals, counts), f"{signal.help} Mean, in seconds.")
         if signal.name in COUNTED and (histograms or summaries):
             observed: list[Histogram | Summary] = [*histograms, *summaries]
+            counts = [Native(f"{source.metric}_count", source.matchers) for source in observed]
             self.record(
-                "model", signal.name, "rate",
-                either(*(self.rate(keep, Native(f"{source.metric}_count", source.matchers)) for source in observed)),
+                "model", signal.name, "rate", self.rate(keep, *counts),
                 f"{signal.title}: observations per second.",
             )
 
     def buckets(self, histograms: Sequence[Histogram]) -> str:
-        """Bucket rates of the newest name; an older name only for models that do not serve the newer one."""
-        keep = ("le", *self.labels.model)
-        text = self.rate(keep, Native(f"{histograms[0].metric}_bucket", histograms[0].matchers))
-        for newer, older in itertools.pairwise(histograms):
-            rest = self.rate(keep, Native(f"{older.metric}_bucket", older.matchers))
-            known = self.rate(self.labels.model, Native(f"{newer.metric}_count", newer.matchers))
-            rest = f"{rest}\nunless {on(self.labels.model)}\n{known}"
-            text = f"{text}\nor\n{block(rest)}"
-        return text
+        """Bucket rates of each target's newest name: where it serves that, its older name is left out."""
 
-    def mean(self, total: Native, count: Native) -> str:
+        def merged(dialect: str) -> str:
+            parts = []
+            for number_, histogram in enumerate(histograms):
+                part = self.select(f"{histogram.metric}_bucket", histogram.matchers, dialect=dialect)
+                text = f"rate({part}[{self.window}])"
+                for newer in histograms[:number_]:
+                    known = self.select(f"{newer.metric}_count", newer.matchers, dialect=dialect)
+                    text = block(f"{text}\nunless {on(self.identity)}\n{known}")
+                parts.append(text)
+            return self.aggregate("sum", ("le", *self.labels.model), "\nor\n".join(parts))
+
+        return self.every_spelling(merged)
+
+    def mean(self, totals: Sequence[Native], counts: Sequence[Native]) -> str:
         keep = self.labels.model
-        return f"{self.rate(keep, total)}\n/\n({self.rate(keep, count)} > 0)"
+        return f"{self.rate(keep, *totals)}\n/\n({self.rate(keep, *counts)} > 0)"
 
     def write_gpu(self, signal: Signal, sources: tuple[Source, ...]) -> None:
         native = sources[0]
@@ -398,6 +416,11 @@ def derived_group(config: Config) -> Group:
         if recorded(config, "requests_running"):
             record("model", "requests_running", "baseline", baseline(running),
                    "Mean number of running requests over the baseline window; absent without that history.")
+    if recorded(config, "kv_transfer_failures"):
+        failed = series("model", "kv_transfer_failures", "rate")
+        record("model", "kv_transfer_failures", "ratio",
+               f"{failed} / (({failed} + {series('model', 'kv_transfer_seconds', 'rate')}) > 0)",
+               "Failed part of all KV transfers; absent without transfers.")
     if recorded(config, "kv_cache_usage"):
         ranks, of = series("rank", "kv_cache_usage", "max"), by((*L.instance_model, "engine"))
         record("instance_model", "rank_imbalance", "range", f"max {of} ({ranks}) - min {of} ({ranks})",

@@ -25,10 +25,13 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from obs.alerts.registry import all_groups
 from obs.cli import sidecar
+from obs.config import parse_config
 from obs.engines.sidecar import ENGINE
 from obs.errors import InputError
 from obs.prom.server import PrivatePrometheus, free_port
+from obs.render.prometheus import rule_files
 from obs.sidecar import detect, scrape, webconfig
 from obs.sidecar.reader import Reader
 from obs.sidecar.readiness import Prober, known_vulnerabilities
@@ -606,11 +609,18 @@ def test_vulnerability_table(version: str, ids: list[str]) -> None:
 
 
 @pytest.mark.prometheus
-def test_prometheus_sees_signals_come_and_go() -> None:
-    """In a real Prometheus a withheld signal is gone at the next scrape, not five minutes later."""
+def test_prometheus_sees_signals_come_and_go(tmp_path: Path) -> None:
+    """In a real Prometheus a withheld signal is gone at the next scrape, not five minutes later; the pack's rules use it."""
+    pack = parse_config("engines: [sidecar]\ninterval: {scrape: 1s, evaluation: 1s}\nwindows: {rate: 10s}\n")
+    rules = []
+    for name, text in rule_files(all_groups(pack), pack).items():
+        rules.append(tmp_path / name)
+        rules[-1].write_text(text)
     with FakeEngine(page("vllm-0.32-kv-saturated")) as engine, serving(engine.url) as server:
         config = {"job_name": "sidecar", "static_configs": [{"targets": [f"127.0.0.1:{server.port}"]}]}
-        with PrivatePrometheus(scrape_configs=[config], scrape_interval="1s", evaluation_interval="1s") as watched:
+        with PrivatePrometheus(
+            rule_files=rules, scrape_configs=[config], scrape_interval="1s", evaluation_interval="1s"
+        ) as watched:
             def value(promql: str) -> float | None:
                 found = watched.client.query(promql)
                 return found[0].value if found else None
@@ -618,6 +628,8 @@ def test_prometheus_sees_signals_come_and_go() -> None:
             eventually("scraped", 10, lambda: value("llm_scaling_load_ratio"))
             assert value("llm_scaling_load_ratio") == pytest.approx(0.992, abs=0.001)
             assert value("up") == 1
+            eventually("recorded", 10, lambda: value('model:requests_waiting:sum{model="tiny"}') == 30)
+            assert value('model:kv_cache_usage:max{model="tiny"}') == pytest.approx(0.992, abs=0.001)
             assert value('llm_signal_available{signal="llm_requests_waiting"}') == 1
             engine.close()
             begun = time.monotonic()
