@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from functools import cache
 
 from obs.checks.facts import LabelSet, facts
 from obs.checks.syntax import Aggregate, Binary, Matcher, Node, Selector
@@ -56,6 +57,7 @@ def check(world: World) -> Iterator[Problem]:
                     yield from _grouping(expression, side, "on", node.on, known.labels(side), target)
 
 
+@cache
 def _near(label: str, labels: LabelSet) -> str:
     other = _COUNTERPARTS.get(label, "")
     if other in labels.names:

@@ -192,6 +192,7 @@ def _serve(args: argparse.Namespace, sampler: Sampler) -> int:
 
     web = webconfig.read(Path(args.web_config)) if args.web_config else None
     server = SidecarServer(args.listen_address, args.listen_port, sampler, web)
+    sys.setswitchinterval(0.001)  # a scrape of ours must not wait 5 ms for a sample to be parsed
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())

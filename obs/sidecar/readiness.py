@@ -21,6 +21,8 @@ REASON_LENGTH = 200
 PATIENCE = 3
 """A server that does not answer so many probes in a row is not ready; one that answers "no" is not ready at once."""
 
+_NO_SUCH_PAGE = (404, 405, 501)
+
 STATES = ("READY", "LOADING", "UNLOADING", "UNAVAILABLE", "UNKNOWN")
 
 
@@ -80,6 +82,7 @@ class Prober:
         self._models = models
         self._control_mode = control_mode
         self._silent = 0
+        self._answered = False
 
     def probe(self) -> Readiness:
         """Ask once. Never raises: what cannot be had is not known."""
@@ -112,11 +115,15 @@ class Prober:
         )
 
     def _ready(self, status: int | None) -> bool | None:
+        """Silence counts only of an API that was there: a wrong --probe-url must not withhold the signals."""
+        if status in _NO_SUCH_PAGE:
+            return None
         if status is not None:
             self._silent = 0
+            self._answered = True
             return status == 200
         self._silent += 1
-        return False if self._silent >= PATIENCE else None
+        return False if self._answered and self._silent >= PATIENCE else None
 
     def _index(self) -> Sequence[RepositoryModel] | None:
         found = self._json("/v2/repository/index", method="POST")

@@ -166,12 +166,12 @@ def serving() -> None:
     """Beside prometheus_client's own server with its default registry, which does nothing else."""
     with FakeEngine(PAGE) as engine:
         port, other = free_port(), free_port()
-        with process(*sidecar(engine.url, port, 0.2)), process(sys.executable, "-c", PEER, str(other)):
+        with process(*sidecar(engine.url, port, 1.0)), process(sys.executable, "-c", PEER, str(other)):
             wait_for(port, "/metrics", "llm_scaling_load_ratio{")
             wait_for(other, "/metrics", "python_info")
             middle, high = asked(port)
             peer_middle, peer_high = asked(other)
-            print(f"own /metrics, sampling at 5 Hz  p50 {middle:.2f} ms, p99 {high:.2f} ms (goal 5 ms); prometheus_client's "
+            print(f"own /metrics, sampling at 1 Hz  p50 {middle:.2f} ms, p99 {high:.2f} ms (goal 5 ms); prometheus_client's "
                   f"idle server: p50 {peer_middle:.2f} ms, p99 {peer_high:.2f} ms")
 
 

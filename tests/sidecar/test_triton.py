@@ -215,6 +215,7 @@ def test_killed_triton_is_down_with_a_reason(tmp_path: Path) -> None:
         sampler, _ = watch(own)
         assert sampler.sample() == "ok"
         assert own.process is not None
+        sampler.probe()
         own.process.end()
         assert sampler.sample() == "refused"
         time.sleep(3 * INTERVAL)
