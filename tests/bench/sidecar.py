@@ -88,7 +88,8 @@ def process(*words: str):  # type: ignore[no-untyped-def]
 
 def sidecar(url: str, port: int, interval: float) -> tuple[str, ...]:
     return (sys.executable, "-m", "obs.cli.sidecar", "--url", url, "--interval", str(interval), "--listen-address",
-            "127.0.0.1", "--listen-port", str(port), "--probe", "none", "--decode-capacity", "900")
+            "127.0.0.1", "--listen-port", str(port), "--probe", "none", "--decode-capacity", "900",
+            "--stalled-samples", "1000000")
 
 
 def get(port: int, path: str) -> str:

@@ -60,6 +60,7 @@ def sampler(url: str, interval: float = 0.2, **settings: object) -> Sampler:
 @contextlib.contextmanager
 def serving(engine_url: str, interval: float = 0.2, web: webconfig.WebConfig | None = None,
             **settings: object) -> Iterator[SidecarServer]:
+    settings.setdefault("stalled_samples", 10**6)  # most pages here stand still, and would be suspect after a while
     one = sampler(engine_url, interval, **settings)
     server = SidecarServer("127.0.0.1", 0, one, web)
     one.start()
