@@ -58,7 +58,7 @@ def parser_for(name: str | None) -> argparse.ArgumentParser:
 
 def _module(command: str) -> _Command:
     try:
-        return importlib.import_module(COMMANDS[command][0])  # type: ignore[return-value]
+        return importlib.import_module(COMMANDS[command][0])
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("obs"):
             raise

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,22 @@ class RuleLine:
     line: int
 
 
-def rules_of(path: Path) -> Iterable[RuleLine]:
+def rules_of(path: Path) -> tuple[RuleLine, ...]:
     """The rules of a rule file, in order; InputError when it is no rule file."""
+    try:
+        stamp = path.stat().st_mtime_ns
+    except OSError:
+        stamp = 0  # reading it will tell what is wrong
+    return _rules_of(path, stamp)
+
+
+@lru_cache(maxsize=256)
+def _rules_of(path: Path, stamp: int) -> tuple[RuleLine, ...]:
+    """Every test of a file asks for the same rule files: they are read once for each version on disk."""
+    return tuple(_read_rules(path))
+
+
+def _read_rules(path: Path) -> Iterator[RuleLine]:
     document = yamlfile.load(path)
     if document is None:
         return

@@ -58,7 +58,7 @@ def find(name: Name) -> Path:
     return Path(found)
 
 
-def run(argv: Sequence[str | Path], *, timeout: float = 120.0) -> Completed:
+def run(argv: Sequence[str | Path], *, timeout: float = 900.0) -> Completed:
     """Run a program to its end, for at most ``timeout`` seconds; a non-zero exit is the caller's to judge.
 
     ToolError when it cannot be started, does not end in time, or is killed by a signal.

@@ -12,8 +12,12 @@ from obs.errors import InputError
 LINE = "__line__"  # the 1-based line of a mapping, kept under a key that no Prometheus file uses
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that notes where each mapping starts."""
+#: libyaml's parser where PyYAML was built with it: ten times as fast, the same documents.
+_Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[valid-type,misc]
+    """A safe loader that notes where each mapping starts."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:

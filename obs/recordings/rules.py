@@ -228,6 +228,7 @@ class EngineRules:
 
     def ratio_source(self, keep: Sequence[str], source: Source) -> str:
         if isinstance(source, Quotient):
+            # Only engines without dialects have quotients: no `or` to bind looser than `/`.
             return (
                 f"{self.gauge('max', keep, source.numerator)}\n/\n"
                 f"({self.gauge('max', keep, source.denominator)} > 0)"
@@ -303,7 +304,10 @@ class EngineRules:
 
     def mean(self, totals: Sequence[Native], counts: Sequence[Native]) -> str:
         keep = self.labels.model
-        return f"{self.rate(keep, *totals)}\n/\n({self.rate(keep, *counts)} > 0)"
+        total, count = self.rate(keep, *totals), self.rate(keep, *counts)
+        if len(self.config.dialects(self.engine.name)) > 1:  # `or` binds looser than `/` and `>`
+            total, count = block(total), block(count)
+        return f"{total}\n/\n({count} > 0)"
 
     def write_gpu(self, signal: Signal, sources: tuple[Source, ...]) -> None:
         native = sources[0]

@@ -26,11 +26,10 @@ CONFIGS = {
 }  # fmt: skip
 
 
-_MEAN_OF_DIALECTS = pytest.mark.xfail(reason="recordings.rules.EngineRules.mean lacks parentheses for several dialects")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=_MEAN_OF_DIALECTS) if name == "vllm" else name for name in CONFIGS]
+    "name", list(CONFIGS)
 )
 def test_the_pack_passes_every_static_check(name: str) -> None:
     config = parse_config(CONFIGS[name])

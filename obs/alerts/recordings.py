@@ -1,1 +1,0 @@
-from obs.recordings.rules import *  # noqa: F403 - moved
