@@ -18,14 +18,19 @@ def group(config: Config) -> Group:
     if config.jobs:
         job_gone = "\nor\n".join(f"absent({selector('up', one_of('job', [job]))})" for job in config.jobs)
     else:
+        # Whether a target is there is asked without its namespace: an exporter that honours labels serves
+        # other namespaces than its own. A target that is down and known is InferenceTargetDown's.
         job_gone = (
-            f"group {by(L.job)} (present_over_time({server}[{duration(config.window('known'))}]))\n"
-            f"unless {on(L.job)}\nup"
+            f"group {by(L.job)} (\n  present_over_time({server}[{duration(config.window('known'))}])\n"
+            f"  unless {on((config.cluster, 'job', 'instance'))} up == 1\n)\n"
+            f"unless {on(L.job)}\nup == 1\nunless {on(L.job)}\n(\n  up == 0\n  and {on(L.instance)}\n  {known}\n)"
         )
     flap = duration(config.window("flap"))
     share = number(config.limit("replica_majority"))
-    peers = f"count {by(L.job)} (count {by(L.instance)} ({server}))"
-    holders = f"count {by(L.model_name)} (count {by((*L.instance, 'model'))} ({loaded}))"
+    # A native vLLM server serves one model: its peers in a job may well serve others.
+    alone = one_of("engine", ["vllm", "dcgm"], negate=True)
+    peers = f"count {by(L.job)} (count {by(L.instance)} ({selector(server, alone)}))"
+    holders = f"count {by(L.model_name)} (count {by((*L.instance, 'model'))} ({selector(loaded, alone)}))"
     remembered = f"A server is remembered for {duration(config.window('known'))} after its last good scrape"
     alerts = (
         Alert(
@@ -41,8 +46,8 @@ def group(config: Config) -> Group:
         Alert(
             "InferenceJobAbsent", job_gone, "10m", "critical",
             "No target of {{ $labels.job }} is left",
-            "Job {{ $labels.job }} has no scrape target at all (value {{ $value }}: its absence): scaled to zero, "
-            "deleted, or no longer selected by its ServiceMonitor.",
+            "Job {{ $labels.job }} has no scrape target that answers (value {{ $value }}: its absence): scaled to zero, "
+            "deleted, replaced by pods that do not start, or no longer selected by its ServiceMonitor.",
             NoData("fires", "The absence of every target is what it reports.", ""),
             limits=("windows.known",),
             blind_spots=() if config.jobs else (f"{remembered}; a job removed on purpose fires that long.",),
@@ -60,7 +65,7 @@ def group(config: Config) -> Group:
         ),
         Alert(
             "InferenceTargetFlapping",
-            f"changes({up}[{flap}]) >= {number(config.limit('target_changes'))}{ours}", "0s", "warning",
+            f"changes({up}[{flap}]) >= {number(config.limit('target_changes'))}\nand\n{up}{ours}", "0s", "warning",
             "{{ $labels.instance }} keeps going up and down",
             f"The scrape of {{{{ $labels.instance }}}} changed between up and down {{{{ $value }}}} times in {flap}: a "
             "crash loop, or scrapes that time out.",
@@ -69,14 +74,15 @@ def group(config: Config) -> Group:
         ),
         Alert(
             "InferenceModelMissingOnReplica",
-            f"(\n  {holders}\n  / {on(L.job)} group_left ()\n  {peers}\n) >= {share} < 1", "15m", "warning",
+            f"(\n  {holders}\n  / {on(L.job)} group_left ()\n  {peers}\n) > {share} < 1", "15m", "warning",
             "{{ $labels.model }} is missing on some servers of {{ $labels.job }}",
             "Only {{ $value | humanizePercentage }} of the servers of job {{ $labels.job }} serve model "
             "{{ $labels.model }}: it failed to load on the others, or they run another model repository.",
             NoData("silent", "A model on no server at all is another alert's.", "InferenceModelVanished"),
             limits=("limits.replica_majority",),
             blind_spots=(
-                f"A model that fewer than {config.limit('replica_majority'):.0%} of a job's servers hold is taken as meant so.",
+                f"A model that {config.limit('replica_majority'):.0%} of a job's servers or fewer hold is taken as meant so; "
+                "of two servers, that is one.",
             ),
             dashboard="obs-fleet",
         ),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from obs.config import Config
+from obs.engines import BY_NAME as ENGINES
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import duration, number, on, one_of, selector
+from obs.promql import by, duration, number, on, one_of, selector
 from obs.recordings.names import labels, series
-from obs.recordings.rules import recorded
+from obs.recordings.rules import EngineRules, recorded
 
 
 def group(config: Config) -> Group:
@@ -58,10 +59,16 @@ def group(config: Config) -> Group:
             ),
         )
     ]
+    triton = [name for name in config.engines if name.startswith("triton")]
+    if not triton:
+        return Group("obs-idle", "idle", "Loaded and unused.", tuple(alerts))
     alerts.append(
         Alert(
             "InferenceCountersFrozen",
-            f"{observed} > 0\nunless {on(L.model)}\n  {series('model', 'request_attempts', 'rate')} > 0",
+            # Frozen is exactly 0: a long stream is observed at its first response and counted at its last.
+            f"{selector(observed, one_of('engine', triton))} > 0\nunless {on(L.model)}\n"
+            f"  {series('model', 'request_attempts', 'rate')} > 0\nunless {on(L.model)}\n"
+            f"  sum {by(L.model)} ({EngineRules(ENGINES['triton'], config).select('nv_inference_request_success')}) > 0",
             "5m", "warning",
             "{{ $labels.model }} works but its request counters stand still",
             "Model {{ $labels.model }} version {{ $labels.version }} observes {{ $value | humanize }} request "
@@ -69,7 +76,10 @@ def group(config: Config) -> Group:
             "counter_latencies=false, which freezes the counts too. Queue, traffic, failure and idle alerts are blind.",
             NoData("silent", "Needs a second signal (latency summaries or histograms); without one nothing shows it.",
                    "InferenceLatencySourceMissing"),
-            blind_spots=("Without summary or histogram latencies frozen counters cannot be told from no traffic.",),
+            blind_spots=(
+                "Without summary or histogram latencies frozen counters cannot be told from no traffic.",
+                "One replica that counts hides a frozen one of the same model.",
+            ),
         )
     )
     return Group("obs-idle", "idle", "Loaded and unused, or seemingly so.", tuple(alerts))

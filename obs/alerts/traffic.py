@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import by, duration, number, on
+from obs.promql import by, duration, number, on, one_of, selector
 from obs.recordings.names import labels, series
 
 
@@ -13,13 +13,20 @@ def group(config: Config) -> Group:
     keep = (*L.model_name, "engine")
     rate, baseline = series("model_name", "requests", "rate"), series("model_name", "requests", "baseline")
     asleep = series("instance_model", "sleeping", "present")
+    loaded, vanish = series("instance_model", "model_loaded", "present"), duration(config.window("vanish"))
     part, floor = number(config.limit("traffic_drop")), number(config.limit("traffic_floor"))
     window = duration(config.window("rate"))
     # A drop because the servers are down is InferenceTargetDown's: one page, not one per model.
-    down = f"avg {by(L.job)} (avg_over_time(up[{window}])) < 0.5"
+    server = series("instance", "server", "present")
+    known = f"group {by(L.instance)} (present_over_time({server}[{duration(config.window('known'))}]))"
+    down = f"avg {by(L.job)} (avg_over_time(up[{window}]) and {on(L.instance)} {known}) < 0.5"
     quiet = f"unless {on(L.job)}\n(\n  {down}\n)"
     if "vllm" in config.engines:
-        quiet += f"\nunless {on(L.model_name)}\n{asleep}"
+        # Only where every replica sleeps: one that was put to sleep must not mute the others.
+        quiet += (
+            f"\nunless {on(L.model_name)}\n(\n  count {by(L.model_name)} ({asleep})\n  >= {on(L.model_name)}\n"
+            f"  count {by(L.model_name)} ({loaded})\n)"
+        )
     drop = f"{rate} < {part} * ({baseline} > {floor})\n{quiet}"
     for season in config.seasons:
         drop += (
@@ -56,16 +63,20 @@ def group(config: Config) -> Group:
                 limits=("limits.traffic_drop", "limits.traffic_floor"),
             )
         )
-    loaded, vanish = series("instance_model", "model_loaded", "present"), duration(config.window("vanish"))
+    # Also when its servers were replaced by new ones that are all up and lack it; a native vLLM server is its
+    # model, and a replacement that serves another is no loss.
+    replaced = selector(loaded, one_of("engine", ["vllm"], negate=True))
     alerts.append(
         Alert(
             "InferenceModelVanished",
             f"group {by(L.model_name)} (\n  present_over_time({loaded}[{vanish}])\n"
-            f"  and {on(L.instance)}\n  up == 1\n)\nunless {on(L.model_name)}\n{loaded}",
+            f"  and {on(L.instance)}\n  up == 1\n  or\n  present_over_time({replaced}[{vanish}])\n"
+            f"  unless {on(L.instance)}\n  up\n  and {on(L.job)}\n  min {by(L.job)} (up) == 1\n)\n"
+            f"unless {on(L.model_name)}\n{loaded}",
             "2m", "critical",
             "{{ $labels.model }} is gone from servers that are up",
             f"Model {{{{ $labels.model }}}} was served within the last {vanish} and no server of job "
-            "{{ $labels.job }} serves it now, though the one that did is up: it was unloaded, failed to load again, or "
+            "{{ $labels.job }} serves it now, though its servers are up: it was unloaded, failed to load again, or "
             "its engine died behind a live endpoint (value {{ $value }}: the model's absence).",
             NoData("fires", "The absence of the model's series is what it reports. A target that is down or gone is "
                    "another alert's.", "InferenceTargetDown"),

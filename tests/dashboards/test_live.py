@@ -15,7 +15,7 @@ from obs.config import Config, load_config
 from obs.dashboards.registry import all_dashboards
 from obs.evaluate import rules
 from obs.evaluate.recording import read
-from obs.evaluate.replay import _evaluate, _written_back
+from obs.evaluate.replay import evaluate_rule, written_back
 from obs.prom.remote_write import Labels, Point, make_labels
 from obs.prom.server import PrivatePrometheus
 from obs.render.grafana import render_dashboard
@@ -65,7 +65,7 @@ def world(name: str, config: str, after_ms: int = 0) -> Iterator[World]:
         server.writer.write(recording.points(end_ms=end))
         for rule in rules.in_order(rules.from_groups(all_groups(settings))):
             if rule.kind == "record":
-                server.writer.write(_written_back(_evaluate(server, rule, times), times))
+                server.writer.write(written_back(evaluate_rule(server, rule, times), times))
         # One alert of a model and one of a GPU, as Prometheus would store them; a replay makes none.
         model = next(iter(server.client.query_range("model:model_loaded:count", times[0] / 1000, times[-1] / 1000, 5)))
         of_model = [pair for pair in model.labels if pair[0] in ("job", "model", "version")]
