@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval", default="", metavar="5s", help="evaluation interval (default: the recording's scrape interval)"
     )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output (default: text)")
+    parser.add_argument("--blind", action="store_true", help="name the series that blind alerts read and the recording has not")
     parser.add_argument(
         "--phases",
         type=Path,
@@ -66,11 +67,11 @@ def run(args: argparse.Namespace) -> int:
 
         print(json.dumps(chart.as_json(timeline, phases), indent=2, sort_keys=True))
         return EXIT_OK
-    _print_text(timeline, phases)
+    _print_text(timeline, phases, args.blind)
     return EXIT_OK
 
 
-def _print_text(timeline: Timeline, phases: Sequence[Phase]) -> None:
+def _print_text(timeline: Timeline, phases: Sequence[Phase], show_blind: bool) -> None:
     from obs.evaluate import chart
 
     terminal = sys.stdout.isatty()
@@ -92,9 +93,12 @@ def _print_text(timeline: Timeline, phases: Sequence[Phase]) -> None:
     dead = dict(timeline.dead)
     print()
     print(f"never active: {', '.join(name for name in quiet if name not in dead) or 'none'}")
-    for name, metrics in dead.items():
-        state = "blind" if name in quiet else "partly blind"
-        print(f"{state}: {name} reads {', '.join(metrics)}, which this recording has not")
+    blind = {state: [name for name in dead if (name in quiet) == (state == "blind")] for state in ("blind", "partly blind")}
+    for state, names in blind.items():
+        if names:
+            print(f"{state}: {', '.join(names)}: they read series that this recording has not (--blind names them)")
+    if show_blind:
+        print("\n".join(f"  {name} reads {', '.join(metrics)}" for name, metrics in dead.items()))
 
 
 def _end_ms(text: str, last_ms: int) -> int | None:

@@ -247,7 +247,7 @@ def command(*words: object) -> int:
 
 def test_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "r.yaml").write_text(RULES + "  - {alert: Never, expr: up > 2}\n  - {alert: Blind, expr: nope}\n")
-    assert command(RECORDINGS / "triton-2.51-incident.tar.gz", "--rules", tmp_path / "r.yaml") == 0
+    assert command(RECORDINGS / "triton-2.51-incident.tar.gz", "--rules", tmp_path / "r.yaml", "--blind") == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out  # not a terminal
     assert "▼ queue overload (doubler)" in out  # the phases file beside the recording is found
@@ -256,7 +256,8 @@ def test_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "+8m20s  +8m25s  pending  server killed" in out
     assert "+8m25s  +9m00s  firing" in out  # up again at +8m50s, kept for 10 s
     assert "never active: Never" in out
-    assert "blind: Blind reads nope" in out
+    assert "blind: Blind: they read series that this recording has not" in out
+    assert "  Blind reads nope" in out
 
 
 def test_command_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
