@@ -220,6 +220,12 @@ def _details(h: House) -> tuple[Panel, ...]:
             unit="ops", width=6, no_value="no transfers (not disaggregated)",
         ),
         *panels.beyond_top(h, h.of_llm(h.series("model", "beyond_top_bucket", "ratio")), width=6),
+        *panels.count(
+            "Engine at work", [h.query("instance_model", "engine_steps", "changes", "{{instance}} {{model}}")],
+            "Scrapes in the rate window at which the engine's count of steps had moved. 0 with requests running is a hang, "
+            "0 without is an idle engine.",
+            width=6, no_value="not exported by this engine",
+        ),
         *panels.states(
             "Asleep", sleep,
             "Engines put to sleep on purpose: no capacity, no traffic, and no alert for that. Only servers that are "

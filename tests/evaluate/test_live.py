@@ -355,7 +355,7 @@ def test_beside_the_servers_own_rules(tmp_path: Path) -> None:
                 points.append(Point(at * 1000, make_labels([("__name__", name), *labels.items()]), value))
             points.append(Point(at * 1000, make_labels([("__name__", "up"), ("job", "j"), ("instance", "a:1")]), 1.0))
         server.writer.write(sorted(points, key=lambda one: one.time_ms))
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 120
         while time.monotonic() < limit:
             loaded = [rule for rule in server.client.rules() if rule.name == "InferenceQueueTimeHigh"]
             if loaded and loaded[0].state == "pending":
