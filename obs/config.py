@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 DEFAULT_RUNBOOKS = "https://github.com/obs-inference/obs/blob/main/alerts/runbooks"
-ENGINE_NAMES = (
-    "triton", "triton-vllm", "triton-trtllm", "vllm", "trtllm-serve", "dynamo", "sglang", "dcgm", "sidecar",
-)
 DEFAULT_ENGINES = ("triton", "triton-vllm", "triton-trtllm", "vllm", "dcgm")
-DIALECTS = ("standard", "ray", "ray-colon", "kserve")
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
@@ -114,6 +110,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 EngineName = Literal[
     "triton", "triton-vllm", "triton-trtllm", "vllm", "trtllm-serve", "dynamo", "sglang", "dcgm", "sidecar"
 ]
+ENGINE_NAMES: tuple[str, ...] = get_args(EngineName)
 DialectName = Literal["standard", "ray", "ray-colon", "kserve"]
 
 
@@ -427,7 +424,7 @@ def parse_config(text: str, path: str = "obs.yaml") -> Config:
     try:
         given = _File.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(_line(path, detail, data) for detail in error.errors())) from None
+        raise ConfigError("\n".join(_line(path, detail) for detail in error.errors())) from None
     _cross_check(given, path)
     return Config(given, path)
 
@@ -458,7 +455,7 @@ def _unique_mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode, deep: bool
 _UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
-def _line(path: str, detail: ErrorDetails, data: Mapping[Any, Any]) -> str:
+def _line(path: str, detail: ErrorDetails) -> str:
     location = [part for part in detail["loc"] if part != "[key]"]
     key = ".".join(str(part) for part in location)
     kind = detail["type"]

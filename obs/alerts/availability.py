@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from obs.alerts.thresholds import known_servers
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import by, duration, number, on, one_of, selector
@@ -11,7 +12,7 @@ from obs.recordings.names import labels, series
 def group(config: Config) -> Group:
     L = labels(config)
     server, loaded = series("instance", "server", "present"), series("instance_model", "model_loaded", "present")
-    known = f"group {by(L.instance)} (present_over_time({server}[{duration(config.window('known'))}]))"
+    known = known_servers(config)
     jobs = one_of("job", config.jobs)
     up = selector("up", jobs)
     ours = "" if config.jobs else f"\nand {on(L.instance)}\n{known}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from obs.config import Config
-from obs.promql import number, on, one_of, selector
+from obs.promql import by, duration, number, on, one_of, selector
+from obs.recordings import names
 
 
 def above(config: Config, series: str, key: str, *matchers: str, and_on: tuple[Iterable[str], str] | None = None) -> str:
@@ -31,3 +32,9 @@ def above(config: Config, series: str, key: str, *matchers: str, and_on: tuple[I
 def has_traffic(config: Config, rate_series: str) -> str:
     """The floor under which a mean, a quantile or a ratio says nothing."""
     return f"{rate_series} > {number(config.limit('request_rate_floor'))}"
+
+
+def known_servers(config: Config) -> str:
+    """The targets that served an engine's metrics within ``windows.known``, whether or not they still answer."""
+    server = names.series("instance", "server", "present")
+    return f"group {by(names.labels(config).instance)} (present_over_time({server}[{duration(config.window('known'))}]))"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from obs.alerts.thresholds import known_servers
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import by, duration, number, on, one_of, selector
@@ -17,8 +18,7 @@ def group(config: Config) -> Group:
     part, floor = number(config.limit("traffic_drop")), number(config.limit("traffic_floor"))
     window = duration(config.window("rate"))
     # A drop because the servers are down is InferenceTargetDown's: one page, not one per model.
-    server = series("instance", "server", "present")
-    known = f"group {by(L.instance)} (present_over_time({server}[{duration(config.window('known'))}]))"
+    known = known_servers(config)
     down = f"avg {by(L.job)} (avg_over_time(up[{window}]) and {on(L.instance)} {known}) < 0.5"
     quiet = f"unless {on(L.job)}\n(\n  {down}\n)"
     if "vllm" in config.engines:
