@@ -148,6 +148,8 @@ class TritonServer:
         self.process = ServingProcess(command, self.folder / "tritonserver.log", environment())
         try:
             self.process.wait_ready(self.http_port, "/v2/health/ready", READY_SECONDS)
+            # Triton opens the metrics port after the HTTP port: ready does not mean that it can be scraped.
+            self.process.wait_ready(self.metrics_port, "/metrics", READY_SECONDS)
         except BaseException:
             self.end()
             raise
