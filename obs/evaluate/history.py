@@ -1,0 +1,43 @@
+"""What a backtest came to: every state of every alert over a past, and what the reports draw of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from obs.evaluate.replay import Timeline
+from obs.prom.remote_write import Labels
+
+
+@dataclass(frozen=True)
+class Curve:
+    """An alert instance's value over time beside its threshold, to be drawn.
+
+    ``points``: (unix ms, value) where there is one, in order of time; a gap is no data. ``threshold``: the same
+    for the other side of the deciding comparison ``op``; empty where the expression compares nothing.
+    """
+
+    alert: str
+    labels: Labels
+    op: str
+    points: tuple[tuple[int, float], ...]
+    threshold: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a rule was evaluated where the result can differ from a server that has the rules loaded, and why."""
+
+    rule: str
+    how: Literal["stored", "expanded", "evaluated first"]
+    why: str
+
+
+@dataclass(frozen=True)
+class History:
+    """A timeline, how it was made, and what the server warned of (a partial answer is not a result)."""
+
+    timeline: Timeline
+    choices: tuple[Choice, ...] = ()
+    warnings: tuple[str, ...] = ()
+    curves: tuple[Curve, ...] = ()
