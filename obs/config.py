@@ -10,23 +10,23 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from obs.catalog.limits import BURN_WINDOWS, BY_PATH, LIMITS, SEASONS, BurnWindow, Limit
 from obs.errors import ConfigError
 from obs.promql import duration
+from obs.schema import BeforeValidator, Refused, Strict, keys, validate
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 DEFAULT_RUNBOOKS = "https://github.com/obs-inference/obs/blob/main/alerts/runbooks"
-DEFAULT_ENGINES = ("triton", "triton-vllm", "triton-trtllm", "vllm", "dcgm")
+DEFAULT_ENGINES: tuple[EngineName, ...] = ("triton", "triton-vllm", "triton-trtllm", "vllm", "dcgm")
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
@@ -97,6 +97,12 @@ def _matchers(value: object) -> str:
     return text.rstrip(", ")
 
 
+def _some(value: object) -> object:
+    if value == []:
+        raise ValueError("names nothing; write at least one, or leave the key out")
+    return value
+
+
 def _text(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{value!r} is not text")
@@ -111,20 +117,17 @@ EngineName = Literal[
     "triton", "triton-vllm", "triton-trtllm", "vllm", "trtllm-serve", "dynamo", "sglang", "dcgm", "sidecar"
 ]
 ENGINE_NAMES: tuple[str, ...] = get_args(EngineName)
+Engines = Annotated[list[EngineName], BeforeValidator(_some)]
 DialectName = Literal["standard", "ray", "ray-colon", "kserve"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-
-def _section(section: str) -> type[_Strict]:
-    fields: dict[str, Any] = {
-        limit.key: (Annotated[float | None, BeforeValidator(_bounded(limit))], Field(default=None))
+def _section(section: str) -> type[Strict]:
+    fields = [
+        (limit.key, Annotated[float | None, BeforeValidator(_bounded(limit))], field(default=None))
         for limit in LIMITS
         if limit.section == section
-    }
-    return create_model(f"_{section.title()}", __base__=_Strict, **fields)
+    ]
+    return make_dataclass(f"_{section.title()}", fields, bases=(Strict,), frozen=True, kw_only=True)
 
 
 _Slo = _section("slo")
@@ -132,52 +135,57 @@ _Limits = _section("limits")
 _Windows = _section("windows")
 
 
-class _Labels(_Strict):
+@dataclass(frozen=True, kw_only=True)
+class _Labels(Strict):
     cluster: LabelName = "cluster"
     namespace: LabelName = "namespace"
     pod: LabelName = "pod"
 
 
-class _Interval(_Strict):
+@dataclass(frozen=True, kw_only=True)
+class _Interval(Strict):
     scrape: Duration = 30.0
     evaluation: Duration = 30.0
 
 
-class _Alert(_Strict):
+@dataclass(frozen=True, kw_only=True)
+class _Alert(Strict):
     enabled: bool = True
     severity: Literal["critical", "warning", "info"] | None = None
-    for_: Annotated[float | None, BeforeValidator(seconds)] = Field(default=None, alias="for")
+    for_: Annotated[float | None, BeforeValidator(seconds)] = None
     keep_firing_for: Annotated[float | None, BeforeValidator(seconds)] = None
-    labels: dict[LabelName, Text] = Field(default_factory=dict)
+    labels: dict[LabelName, Text] = field(default_factory=dict)
 
 
-class _Burn(_Strict):
+@dataclass(frozen=True, kw_only=True)
+class _Burn(Strict):
     long: Duration
     short: Duration
     factor: Annotated[float, BeforeValidator(plain)]
     severity: Literal["critical", "warning"] = "critical"
 
 
-class _File(_Strict):
-    engines: list[EngineName] = Field(default_factory=lambda: list(DEFAULT_ENGINES), min_length=1)  # type: ignore[arg-type]
-    dialects: dict[EngineName, list[DialectName]] = Field(default_factory=dict)
-    selectors: dict[EngineName, Matchers] = Field(default_factory=dict)
-    jobs: list[Text] = Field(default_factory=list)
-    labels: _Labels = Field(default_factory=_Labels)
-    interval: _Interval = Field(default_factory=_Interval)
-    slo: _Slo = Field(default_factory=_Slo)  # type: ignore[valid-type]
-    models: dict[Text, _Slo] = Field(default_factory=dict)  # type: ignore[valid-type]
-    limits: _Limits = Field(default_factory=_Limits)  # type: ignore[valid-type]
-    windows: _Windows = Field(default_factory=_Windows)  # type: ignore[valid-type]
-    seasons: list[Duration] = Field(default_factory=lambda: list(SEASONS))
-    burn_windows: list[_Burn] = Field(default_factory=list)
-    alerts: dict[Text, _Alert] = Field(default_factory=dict)
-    extra_labels: dict[LabelName, Text] = Field(default_factory=dict)
+@dataclass(frozen=True, kw_only=True)
+class _File(Strict):
+    engines: Engines = field(default_factory=lambda: list(DEFAULT_ENGINES))
+    dialects: dict[EngineName, list[DialectName]] = field(default_factory=dict)
+    selectors: dict[EngineName, Matchers] = field(default_factory=dict)
+    jobs: list[Text] = field(default_factory=list)
+    labels: _Labels = field(default_factory=_Labels)
+    interval: _Interval = field(default_factory=_Interval)
+    slo: _Slo = field(default_factory=_Slo)  # type: ignore[valid-type]
+    models: dict[Text, _Slo] = field(default_factory=dict)  # type: ignore[valid-type]
+    limits: _Limits = field(default_factory=_Limits)  # type: ignore[valid-type]
+    windows: _Windows = field(default_factory=_Windows)  # type: ignore[valid-type]
+    seasons: list[Duration] = field(default_factory=lambda: list(SEASONS))
+    burn_windows: list[_Burn] = field(default_factory=list)
+    alerts: dict[Text, _Alert] = field(default_factory=dict)
+    extra_labels: dict[LabelName, Text] = field(default_factory=dict)
     runbook_base_url: Text = DEFAULT_RUNBOOKS
-    ensembles: dict[Text, list[Text]] = Field(default_factory=dict)
-    idle_exclude: list[Text] = Field(default_factory=list)
-    expected_gpus: dict[Text, int] = Field(default_factory=dict)
-    aliases: dict[Text, Text] = Field(default_factory=dict)
+    ensembles: dict[Text, list[Text]] = field(default_factory=dict)
+    idle_exclude: list[Text] = field(default_factory=list)
+    expected_gpus: dict[Text, int] = field(default_factory=dict)
+    aliases: dict[Text, Text] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -329,7 +337,7 @@ class Config:
             return getattr(every, key) if value is None else value
 
         return AlertOverride(
-            enabled=own.enabled if "enabled" in own.model_fields_set else every.enabled,
+            enabled=own.enabled if "enabled" in own.fields_set else every.enabled,
             severity=pick("severity"),
             for_=pick("for_"),
             keep_firing_for=pick("keep_firing_for"),
@@ -345,7 +353,7 @@ class Config:
         def add(path: str, value: object, is_given: bool, why: str) -> None:
             rows.append(Setting(path, str(value), self.path if is_given else "default", why))
 
-        top = g.model_fields_set
+        top = g.fields_set
         add("engines", ", ".join(self.engines), "engines" in top, "servers whose rules and panels are built")
         for engine in self.engines:
             if engine in g.dialects:
@@ -355,11 +363,11 @@ class Config:
         add("jobs", ", ".join(self.jobs) or "(any that served an engine's metrics)", "jobs" in top,
             "scrape jobs watched for being down")
         for key, what in (("cluster", "cluster"), ("namespace", "namespace"), ("pod", "pod")):
-            add(f"labels.{key}", getattr(g.labels, key), key in g.labels.model_fields_set,
+            add(f"labels.{key}", getattr(g.labels, key), key in g.labels.fields_set,
                 f"target label that names the {what}")
-        add("interval.scrape", duration(self.scrape_interval), "scrape" in g.interval.model_fields_set,
+        add("interval.scrape", duration(self.scrape_interval), "scrape" in g.interval.fields_set,
             "scrape interval of the servers; every range is at least 4 of it")
-        add("interval.evaluation", duration(self.evaluation_interval), "evaluation" in g.interval.model_fields_set,
+        add("interval.evaluation", duration(self.evaluation_interval), "evaluation" in g.interval.fields_set,
             "evaluation interval of the rule groups")
         for limit in LIMITS:
             given = getattr(getattr(g, limit.section), limit.key)
@@ -381,7 +389,7 @@ class Config:
                 if limit.section == "slo" and getattr(slo, limit.key) is not None:
                     add(f"models.{model}.{limit.key}", show(getattr(slo, limit.key), limit.quantity), True, limit.why)
         for name in self.alert_names:
-            add(f"alerts.{name}", g.alerts[name].model_dump(exclude_unset=True, by_alias=True), True,
+            add(f"alerts.{name}", g.alerts[name].written(), True,
                 "changes to this alert" if name != "*" else "changes to every alert")
         add("extra_labels", dict(self.extra_labels), "extra_labels" in top, "labels added to every alert")
         add("runbook_base_url", self.runbook_base_url, "runbook_base_url" in top, "start of every runbook_url")
@@ -422,9 +430,9 @@ def parse_config(text: str, path: str = "obs.yaml") -> Config:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: holds a {type(data).__name__}; write a mapping of keys such as 'engines: [vllm]'")
     try:
-        given = _File.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_line(path, detail) for detail in error.errors())) from None
+        given = validate(_File, data)
+    except Refused as error:
+        raise ConfigError("\n".join(_line(path, detail) for detail in error.details)) from None
     _cross_check(given, path)
     return Config(given, path)
 
@@ -459,14 +467,14 @@ def _line(path: str, detail: ErrorDetails) -> str:
     location = [part for part in detail["loc"] if part != "[key]"]
     key = ".".join(str(part) for part in location)
     kind = detail["type"]
-    if kind == "extra_forbidden":
+    if kind == "unexpected_keyword_argument":
         return f"{path}: {key}: unknown key; {nearest(str(location[-1]), _keys_at(location[:-1]))}"
     if kind == "literal_error":
         expected = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
         value = str(detail["input"])
         return f"{path}: {key}: {value!r} is not one of its values; {nearest(value, expected)}"
     message = detail["msg"].removeprefix("Value error, ")
-    if kind in ("model_type", "dict_type"):
+    if kind in ("dataclass_type", "dict_type"):
         message = f"{detail['input']!r} is not a mapping of keys; write 'key: value' lines under it"
     elif kind != "value_error":
         message = f"{message[0].lower()}{message[1:]}; got {detail['input']!r}"
@@ -483,10 +491,10 @@ def _keys_at(location: list[Any]) -> list[str]:
             model = _Alert
         elif model is _File and part == "burn_windows":
             model = _Burn
-        elif isinstance(model, type) and issubclass(model, BaseModel) and part in model.model_fields:
-            annotation = model.model_fields[part].annotation
-            model = annotation if isinstance(annotation, type) else model
-    return [field.alias or name for name, field in model.model_fields.items()]
+        elif part in keys(model):
+            annotation = keys(model)[part]
+            model = annotation if isinstance(annotation, type) and issubclass(annotation, Strict) else model
+    return list(keys(model))
 
 
 def _cross_check(given: _File, path: str) -> None:

@@ -34,7 +34,7 @@ from obs.errors import ConfigError
         ("limits: {pending_floor: 20ms}",
          "obs.yaml: limits.pending_floor: '20ms' is not a number; write a plain number without a unit"),
         ("engines: [vlm]", "obs.yaml: engines.0: 'vlm' is not one of its values; did you mean 'vllm'?"),
-        ("engines: []", "obs.yaml: engines: list should have at least 1 item after validation, not 0; got []"),
+        ("engines: []", "obs.yaml: engines: names nothing; write at least one, or leave the key out"),
         ("windows: {rate: 10s}",
          "obs.yaml: windows.rate: 10s is shorter than 4 scrapes; write at least 2m or leave it out"),
         ("windows: {stuck: 30s}",
