@@ -217,7 +217,7 @@ class Config:
         self.path = path
 
     # -- plain parts ------------------------------------------------------------------------------
-    @property
+    @cached_property
     def engines(self) -> tuple[str, ...]:
         return tuple(name for name in ENGINE_NAMES if name in self._given.engines)
 

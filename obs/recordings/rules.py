@@ -8,6 +8,7 @@ where there is one, else from the worst replica's summary; it is never averaged 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 from obs.catalog.signals import SIGNALS
 from obs.config import Config
@@ -552,6 +553,7 @@ def le(bound: float) -> str:
     return f'le="{bound!r}"'
 
 
+@lru_cache(maxsize=4)  # each dashboard asks for them too
 def groups(config: Config) -> tuple[Group, ...]:
     """All groups of recording rules, those that others read first."""
     found: Iterable[Group | None] = (*engine_groups(config), derived_group(config), gpu_group(config))
