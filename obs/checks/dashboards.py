@@ -825,6 +825,10 @@ def _label_values(query: str) -> str:
     return match[1].strip() if match else ""
 
 
+#: Text in which nothing opens, closes or stands in for something.
+_PLAIN = re.compile(r"[^$\"'`#()\[\]{}\\]+")
+
+
 def _ranges(expr: str) -> Iterator[tuple[str, str]]:
     """Each ``[…]`` outside strings with the innermost function that it stands in."""
     calls: list[str] = []
@@ -839,12 +843,16 @@ def _ranges(expr: str) -> Iterator[tuple[str, str]]:
 
 
 def _tokens(expr: str) -> Iterator[tuple[int, str, int]]:
-    """(start, first character, end) of brackets, whole ranges, variables and plain characters.
+    """(start, first character, end) of brackets, whole ranges and variables.
 
-    Strings and comments are passed over, variables outside ranges are given as "$".
+    Strings, comments and plain text are passed over, variables outside ranges are given as "$".
     """
     at = 0
     while at < len(expr):
+        plain = _PLAIN.match(expr, at)
+        if plain:
+            at = plain.end()
+            continue
         char = expr[at]
         variable = VARIABLE.match(expr, at)
         end = at + 1
@@ -893,6 +901,11 @@ def substitute_variables(expr: str) -> str:
     out: list[str] = []
     at, quote, square, brace = 0, "", False, False
     while at < len(expr):
+        plain = _PLAIN.match(expr, at)
+        if plain:
+            out.append(plain[0])
+            at = plain.end()
+            continue
         char = expr[at]
         match = VARIABLE.match(expr, at)
         if match:

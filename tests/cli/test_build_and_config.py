@@ -33,6 +33,17 @@ def test_help_imports_no_command() -> None:
     assert not {"yaml", "pydantic", "grafanalib", "requests", "obs.config"} & set(loaded)
 
 
+def test_pydantic_is_paid_for_only_where_there_is_an_obs_yaml(tmp_path: Path) -> None:
+    code = "import sys; from obs.config import load_config; load_config(); print('pydantic' in sys.modules)"
+
+    def imported() -> str:
+        return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert imported() == "False\n"
+    (tmp_path / "obs.yaml").write_text("slo: {queue_time: 5ms}")
+    assert imported() == "True\n"
+
+
 def test_an_unknown_command_is_a_usage_error() -> None:
     done = obs("biuld")
     assert done.returncode == 2
