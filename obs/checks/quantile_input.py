@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from obs.checks.facts import facts
-from obs.checks.syntax import Call
 from obs.checks.world import World
 from obs.model.problem import Problem
 
@@ -24,26 +23,23 @@ ID = "quantile-input"
 
 def check(world: World) -> Iterator[Problem]:
     known = facts(world)
-    for expression in world.expressions:
-        for node in expression.nodes:
-            if not isinstance(node, Call) or node.function != "histogram_quantile" or len(node.args) != 2:
-                continue
-            found = known.of(node.args[1])
-            served = [fact for fact in found if fact.metric is not None and fact.kind != "value"]
-            if not found or len(served) < len(found):
-                continue
-            if not any(fact.kind in ("bucket", "bucket_rate") for fact in found):
-                metric = served[0].metric
-                assert metric is not None
-                mend = (
-                    f"use {metric.name}_bucket" if metric.kind == "histogram"
-                    else "select its `quantile` label instead" if metric.kind == "summary"
-                    else "it has no histogram; use the mean: rate of the total / rate of the count"
-                    if metric.kind == "counter" else "use a histogram's _bucket series"
-                )
-                yield expression.problem(node, f"{served[0].name} has no buckets: the result is empty", mend)
-            elif all(fact.kind == "bucket" for fact in found):
-                yield expression.problem(
-                    node, f"{found[0].name} is not under rate(): a quantile of all requests since the server started",
-                    "write rate(…[5m]) around the buckets", "warning",
-                )
+    for expression, node, buckets in world.quantiles():
+        found = known.of(buckets)
+        served = [fact for fact in found if fact.metric is not None and fact.kind != "value"]
+        if not found or len(served) < len(found):
+            continue
+        if not any(fact.kind in ("bucket", "bucket_rate") for fact in found):
+            metric = served[0].metric
+            assert metric is not None
+            mend = (
+                f"use {metric.name}_bucket" if metric.kind == "histogram"
+                else "select its `quantile` label instead" if metric.kind == "summary"
+                else "it has no histogram; use the mean: rate of the total / rate of the count"
+                if metric.kind == "counter" else "use a histogram's _bucket series"
+            )
+            yield expression.problem(node, f"{served[0].name} has no buckets: the result is empty", mend)
+        elif all(fact.kind == "bucket" for fact in found):
+            yield expression.problem(
+                node, f"{found[0].name} is not under rate(): a quantile of all requests since the server started",
+                "write rate(…[5m]) around the buckets", "warning",
+            )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from obs.checks.facts import facts
-from obs.checks.syntax import Aggregate, Binary, Call, Node
+from obs.checks.syntax import Aggregate, Binary, Node
 from obs.checks.world import World
 from obs.model.problem import Problem
 
@@ -23,24 +23,20 @@ ID = "quantile-without-le"
 
 def check(world: World) -> Iterator[Problem]:
     known = facts(world)
-    for expression in world.expressions:
-        for node in expression.nodes:
-            if not isinstance(node, Call) or node.function != "histogram_quantile" or len(node.args) != 2:
-                continue
-            buckets = node.args[1]
-            losing = next(_losing(buckets), None)
-            labels = known.labels(buckets)
-            if losing is not None:
-                mend = (
-                    f"take le out of without ({', '.join(losing.labels)})" if losing.without
-                    else f"write {losing.op} by ({', '.join(('le', *losing.labels))}) (…)"
-                )
-                yield expression.problem(losing, "drops `le`: histogram_quantile gets no buckets and gives nothing", mend)
-            elif labels is not None and labels.closed and "le" not in labels.names:
-                yield expression.problem(
-                    buckets, "has no `le`: histogram_quantile gets no buckets and gives nothing",
-                    "record the buckets with le, or use a series that keeps it",
-                )
+    for expression, _, buckets in world.quantiles():
+        losing = next(_losing(buckets), None)
+        labels = known.labels(buckets)
+        if losing is not None:
+            mend = (
+                f"take le out of without ({', '.join(losing.labels)})" if losing.without
+                else f"write {losing.op} by ({', '.join(('le', *losing.labels))}) (…)"
+            )
+            yield expression.problem(losing, "drops `le`: histogram_quantile gets no buckets and gives nothing", mend)
+        elif labels is not None and labels.closed and "le" not in labels.names:
+            yield expression.problem(
+                buckets, "has no `le`: histogram_quantile gets no buckets and gives nothing",
+                "record the buckets with le, or use a series that keeps it",
+            )
 
 
 def _losing(node: Node) -> Iterator[Aggregate]:

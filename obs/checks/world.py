@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from obs.checks import dashboards
 from obs.checks.rulefiles import Rule, RuleFile
-from obs.checks.syntax import Node, Selector, locate, parse
+from obs.checks.syntax import Call, Node, Selector, locate, parse
 from obs.config import Config
 from obs.engines import metric_owners
 from obs.model.metric import Engine, Metric
@@ -110,6 +110,13 @@ class World:
             for title, place, text in dashboards.expressions(file.text):
                 found.append(_expression(file.path, title, text, dashboard=file, place=place))
         return tuple(found)
+
+    def quantiles(self) -> Iterator[tuple[Expression, Call, Node]]:
+        """Every call of histogram_quantile with its buckets."""
+        for expression in self.expressions:
+            for node in expression.nodes:
+                if isinstance(node, Call) and node.function == "histogram_quantile" and len(node.args) == 2:
+                    yield expression, node, node.args[1]
 
     @cached_property
     def recorded(self) -> Mapping[str, tuple[Recorded, ...]]:

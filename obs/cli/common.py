@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from obs.errors import InputError
+
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -22,3 +24,16 @@ def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
 def colour() -> bool:
     """Whether standard output may be coloured: a terminal, and NO_COLOR is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def duration_of(flag: str, text: str) -> float:
+    """Seconds of a flag's value such as ``30s``. Raises ``InputError`` for no duration and for none above 0."""
+    from obs.config import seconds
+
+    try:
+        found = seconds(text)
+    except ValueError as error:
+        raise InputError(f"{flag}: {error}") from None
+    if found <= 0:
+        raise InputError(f"{flag} {text} is no time; give one like 30s")
+    return found

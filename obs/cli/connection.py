@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obs.config import seconds
+from obs.cli.common import duration_of
 from obs.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def connection(args: argparse.Namespace) -> Connection:
         cert_file=args.cert_file,
         key_file=args.key_file,
         headers=dict(_header(text) for text in args.header),
-        timeout=_seconds("--timeout", args.timeout),
-        deadline=_seconds("--deadline", args.deadline),
+        timeout=duration_of("--timeout", args.timeout),
+        deadline=duration_of("--deadline", args.deadline),
         retries=args.retries,
         parallel=args.parallel,
     )
@@ -86,13 +86,3 @@ def _header(text: str) -> tuple[str, str]:
 
         value = read_secret(Path(value[1:]), f"{name.strip()} header").strip()
     return name.strip(), value
-
-
-def _seconds(flag: str, text: str) -> float:
-    try:
-        found = seconds(text)
-    except ValueError as error:
-        raise InputError(f"{flag}: {error}") from None
-    if found <= 0:
-        raise InputError(f"{flag} {text} leaves no time; give one like 30s")
-    return found

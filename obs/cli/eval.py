@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obs.cli.common import add_config, add_format, colour
+from obs.cli.common import add_config, add_format, colour, duration_of
 from obs.cli.connection import URL, add_connection, connection
 from obs.errors import InputError, ObsError
 
@@ -124,7 +124,7 @@ def _evaluate(args: argparse.Namespace) -> Evaluation:
         raise InputError("--recording and --prometheus are both given; give one of them")
     rules, interval = _rules(args)
     if args.interval:
-        interval = _duration("--interval", args.interval)
+        interval = duration_of("--interval", args.interval)
     names = {rule.name for rule in rules if rule.kind == "alert"}
     for name in args.alert or ():
         if name not in names:
@@ -143,7 +143,7 @@ def _evaluate(args: argparse.Namespace) -> Evaluation:
     with Client(connection(args)) as client:
         return live.evaluate(
             client, rules, at=_time(args.at) if args.at else None, interval=interval,
-            lookback=_duration("--lookback", args.lookback), parallel=args.parallel, only=args.alert,
+            lookback=duration_of("--lookback", args.lookback), parallel=args.parallel, only=args.alert,
         )
 
 
@@ -178,18 +178,6 @@ def _refuse_broken(paths: Sequence[str]) -> None:
         raise InputError(f"{place}: {one.subject}: {one.what}{more}; {one.mend}")
 
 
-def _duration(flag: str, text: str) -> float:
-    from obs.config import seconds
-
-    try:
-        found = seconds(text)
-    except ValueError as error:
-        raise InputError(f"{flag}: {error}") from None
-    if found <= 0:
-        raise InputError(f"{flag} {text} is nothing; give one like 30s")
-    return found
-
-
 def _time(text: str) -> float:
     from datetime import datetime, timezone
 
@@ -212,7 +200,7 @@ def _recording_time(text: str) -> Callable[[int], int | None] | None:
     if not text:
         return None
     if text.startswith("+"):
-        more = _duration("--at", text[1:])
+        more = duration_of("--at", text[1:])
         return lambda end_ms: end_ms + round(more * 1000)
     at = round(_time(text) * 1000)
     return lambda end_ms: at

@@ -86,7 +86,8 @@ def parse(text: str, source: str, heads: Heads | None = None) -> Exposition:
                 break
             _comment(line, found, source, number)
             continue
-        found.samples.append(_sample(line, heads, source, number))
+        known, rest = _split(line, heads, source, number)
+        found.samples.append(Sample(*known, _value(rest[1], line, source, number)))
     return found
 
 
@@ -110,14 +111,7 @@ def timed(text: str, source: str) -> list[Timed]:
             raise InputError(f"{source}:{number}: text follows # EOF: two files were joined; keep them apart")
         if not line or line[0] == "#":
             continue
-        end = _head_end(line)
-        head = line[:end]
-        known = heads.get(head)
-        if known is None:
-            known = heads[head] = _head(head, line, source, number)
-        rest = _REST.match(line, end)
-        if rest is None:
-            raise _garbled(source, number, line, "no value follows the labels")
+        known, rest = _split(line, heads, source, number)
         if rest[2] is None:
             raise InputError(
                 f"{source}:{number}: no timestamp: {_shown(line)}; one scrape is no history: put scrapes in a folder, "
@@ -149,7 +143,8 @@ def _comment(line: str, found: Exposition, source: str, number: int) -> None:
     found.types[name] = type_
 
 
-def _sample(line: str, heads: Heads, source: str, number: int) -> Sample:
+def _split(line: str, heads: Heads, source: str, number: int) -> tuple[tuple[str, Pairs], re.Match[str]]:
+    """Name and labels of a sample line, and the match of its value (1) and timestamp (2)."""
     end = _head_end(line)
     head = line[:end]
     known = heads.get(head)
@@ -158,7 +153,7 @@ def _sample(line: str, heads: Heads, source: str, number: int) -> Sample:
     rest = _REST.match(line, end)
     if rest is None:
         raise _garbled(source, number, line, "no value follows the labels")
-    return Sample(*known, _value(rest[1], line, source, number))
+    return known, rest
 
 
 def _head_end(line: str) -> int:
