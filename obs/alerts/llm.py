@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import by, duration, number, on
+from obs.promql import block, by, duration, indent, number, on
 from obs.recordings.names import labels, series
 from obs.recordings.rules import recorded
 
@@ -16,11 +18,11 @@ def group(config: Config) -> Group | None:
     keep = (*L.model, "engine")
     window, growth = duration(config.window("rate")), duration(config.window("growth"))
     stuck = duration(config.window("stuck"))
-    kv = series("model", "kv_cache_usage", "max")
+    kv, ranks = series("model", "kv_cache_usage", "max"), series("rank", "kv_cache_usage", "max")
     waiting, running = series("model", "requests_waiting", "sum"), series("model", "requests_running", "sum")
-    paused = series("model", "requests_paused", "sum")
+    queued, paused = (series("instance_model", f"requests_{what}", "sum") for what in ("waiting", "paused"))
     tokens = series("model", "generation_tokens", "rate")
-    preemptions = series("model", "preemptions", "rate")
+    preemptions = series("instance_model", "preemptions", "rate")
     no_gauge = NoData(
         "silent", "Triton's vLLM backend exports no such gauge; the obs sidecar estimates it.", "LLMStatsStuck",
     )
@@ -29,6 +31,7 @@ def group(config: Config) -> Group | None:
     steps = f"max_over_time({series('instance_model', 'engine_steps', 'changes')}[{stuck}])"
     #: A hung engine's gauges stand still: what they say is LLMStatsStuck's to tell.
     hung = f"unless {on(keep)}\nmax {by(keep)} ({steps}) == 0" if recorded(config, "engine_steps") else ""
+    hung_here = f"\nunless {on(instance)}\n{steps} == 0" if recorded(config, "engine_steps") else ""
     alerts: list[Alert] = []
 
     def alert(name: str, expr: str, for_: str, severity: str, summary: str, description: str, no_data: NoData,
@@ -39,18 +42,20 @@ def group(config: Config) -> Group | None:
     if recorded(config, "kv_cache_usage"):
         pressure = []
         if recorded(config, "requests_waiting"):
-            pressure.append(f"avg_over_time({waiting}[{window}]) >= {demand_floor}")
+            pressure.append(f"avg_over_time({queued}[{window}]) >= {demand_floor}")
         if recorded(config, "preemptions"):
             pressure.append(f"{preemptions} > 0")
         if recorded(config, "requests_paused"):
             pressure.append(f"avg_over_time({paused}[{window}]) > 0")
-        demand = "\n  or\n  ".join(pressure)
+        demand = "\nor\n".join(pressure)
+        full = f"max {by(instance)} (avg_over_time({ranks}[{window}])) > {number(config.limit('kv_usage'))}"
+        saturated = f"{full}\nand {on(instance)}\n(\n{indent(demand)}\n){hung_here}"
         # Without a sign of demand a full cache is no saturation, and there is nothing to say.
         if pressure:
             alert(
                 "LLMKVCacheSaturated",
-                f"avg_over_time({kv}[{window}]) > {number(config.limit('kv_usage'))}\nand {on(keep)}\n"
-                f"(\n  {demand}\n)\n{hung}".strip(),
+                # On one and the same server: a full one that nobody waits for and a queue elsewhere are no saturation.
+                f"max {by(keep)} {block(saturated)}",
                 "5m", "warning",
                 "{{ $labels.model }} has its KV cache full and requests waiting",
                 "The KV cache of {{ $labels.model }} is {{ $value | humanizePercentage }} full (fullest rank) while "
@@ -59,27 +64,33 @@ def group(config: Config) -> Group | None:
                 no_gauge, ("limits.kv_usage", "limits.waiting_demand"),
                 (
                     "A full cache without waiting requests is a healthy full batch and does not fire.",
-                    "Replicas are judged together: one full, another with requests waiting, reads as saturated.",
+                    "A data-parallel server is judged as one: a full rank, and requests that wait for another.",
                     "TensorRT-LLM before 0.18 has no waiting gauge: only paused requests show its pressure.",
                 ),
                 keep_firing_for="2m",
             )
     if recorded(config, "preemptions"):
         alert(
-            "LLMPreempting", f"{preemptions} > {number(config.limit('preemption_rate'))}", "5m", "warning",
-            "{{ $labels.model }} preempts {{ $value | humanize }} requests/s",
-            "{{ $labels.model }} pushes out {{ $value | humanize }} running requests/s for lack of KV blocks and computes "
-            "their prompts again: throughput is lost. Lower max_num_seqs or the context length, or add replicas.",
+            # The worst replica, not the sum: a few preemptions on each of a hundred are no want of memory.
+            "LLMPreempting", f"max {by(keep)} ({preemptions}) > {number(config.limit('preemption_rate'))}", "5m", "warning",
+            "A replica of {{ $labels.model }} preempts {{ $value | humanize }} requests/s",
+            "The worst replica of {{ $labels.model }} pushes out {{ $value | humanize }} running requests/s for lack of KV "
+            "blocks and computes their prompts again: throughput is lost. Lower max_num_seqs or the context length, or "
+            "add replicas.",
             NoData("silent", "Engines that queue before the pool is full (TensorRT-LLM guaranteed_no_evict) never "
                    "preempt.", "LLMKVCacheSaturated"),
             ("limits.preemption_rate",),
         )
     if recorded(config, "requests_waiting") and recorded(config, "kv_cache_usage"):
+        half = float(math.ceil(config.window("rate") / config.evaluation_interval / 2))
+        there = f"count_over_time({queued}[{window}] offset {growth}) >= {number(half)}"
         alert(
             "LLMPrefillSaturated",
             f"avg_over_time({waiting}[{window}]) > {number(config.limit('waiting_floor'))}\nand {on(keep)}\n"
-            f"(\n  avg_over_time({waiting}[{window}])\n    > {number(config.limit('pending_growth'))} * "
-            f"avg_over_time({waiting}[{window}] offset {growth})\n"
+            # Growth of the servers that were there: one that comes back brings its queue along.
+            f"(\n  sum {by(keep)} (\n    avg_over_time({queued}[{window}])\n    and\n    {there}\n  )\n"
+            f"  > {number(config.limit('pending_growth'))} *\n"
+            f"  sum {by(keep)} (avg_over_time({queued}[{window}] offset {growth}))\n"
             # A queue that has outgrown the batch does not have to grow by half to be one.
             f"  or\n  min_over_time({waiting}[{growth}]) > {running}\n)\nand {on(keep)}\n"
             f"avg_over_time({kv}[{window}]) < {number(config.limit('kv_low'))}",
@@ -90,6 +101,10 @@ def group(config: Config) -> Group | None:
             f"below {config.limit('kv_low'):.0%}: prefill (long prompts) or the number of batch slots is the limit, "
             "not memory.",
             no_gauge, ("limits.waiting_floor", "limits.pending_growth", "limits.kv_low", "windows.growth"),
+            (
+                "TensorRT-LLM before 0.18 has no waiting gauge: its queue is not judged.",
+                f"Growth on a server that is new or just back counts only when it is {growth} old.",
+            ),
         )
     if recorded(config, "engine_steps"):
         mine = series("instance_model", "requests_running", "sum")
@@ -113,12 +128,12 @@ def group(config: Config) -> Group | None:
         )
     if recorded(config, "kv_cache_usage"):
         gap = series("instance_model", "rank_imbalance", "range")
-        queued = ""
+        demanded = ""
         if recorded(config, "requests_waiting"):
-            queued = f"\nand {on(keep)}\navg_over_time({waiting}[{window}]) >= {demand_floor}"
+            demanded = f"\nand {on(instance)}\navg_over_time({queued}[{window}]) >= {demand_floor}"
         alert(
             "LLMDataParallelImbalance",
-            f"avg_over_time({gap}[{window}]) > {number(config.limit('rank_imbalance'))}{queued}\n{hung}".strip(),
+            f"avg_over_time({gap}[{window}]) > {number(config.limit('rank_imbalance'))}{demanded}{hung_here}",
             "15m", "warning",
             "The data-parallel ranks of {{ $labels.model }} are unevenly loaded",
             "On {{ $labels.instance }} the fullest and the emptiest data-parallel rank of {{ $labels.model }} differ by "

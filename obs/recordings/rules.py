@@ -41,6 +41,8 @@ COUNTED = (
 )
 #: Of these, the ones whose largest bucket real waits can exceed.
 CAPPED = ("request_latency_seconds", "time_to_first_token_seconds")
+#: Also recorded per target: one server's want of memory is judged by its own queue, not by another's.
+PER_TARGET = ("requests_running", "requests_waiting", "requests_paused", "preemptions")
 QUANTILES = (("p50", 0.5), ("p99", 0.99))
 MIB = 1048576.0
 #: A largest finite bucket bound (seconds) up to which real waits can be off the scale; vLLM's own reach 2560 s.
@@ -195,6 +197,11 @@ class EngineRules:
                 f"{signal.help} Scrapes in the rate window at which the count had moved; 0 = it stands still.",
             )
             return
+        if signal.name in PER_TARGET:
+            self.record(
+                "instance_model", signal.name, "rate", self.rate(self.labels.instance_model, *natives),
+                f"{signal.help} Per second, per target.",
+            )
         self.record(
             level, signal.name, "rate",
             self.rate(keep, *natives), f"{signal.help} Per second.",
@@ -216,7 +223,7 @@ class EngineRules:
                 )
             return
         natives = [source for source in sources if isinstance(source, Native)]
-        if signal.name == "requests_running":
+        if signal.name in PER_TARGET:
             self.record(
                 "instance_model", signal.name, "sum", self.gauge("sum", self.labels.instance_model, *natives),
                 f"{signal.help} Per target.",
@@ -372,11 +379,13 @@ def derived_group(config: Config) -> Group:
         rules.append(Recording(series(level, name, operation), expr, help_text))
 
     def baseline(of: str) -> str:
-        """The mean over the baseline window, only for series that existed when that window began."""
-        start = duration(span + gap - config.window("rate"))
+        """The mean over the baseline window, only for series that are older than it.
+
+        Asked of a whole window before its beginning: an outage at that time must not make the series look young.
+        """
         return (
             f"avg_over_time({of}[{duration(span)}] offset {duration(gap)})\n"
-            f"and\npresent_over_time({of}[{window}] offset {start})"
+            f"and\npresent_over_time({of}[{duration(span)}] offset {duration(span + gap - config.window('rate'))})"
         )
 
     requests, failures = series("model", "requests", "rate"), series("model_reason", "request_failures", "rate")
