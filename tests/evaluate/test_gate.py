@@ -170,11 +170,14 @@ def test_several_series_where_one_is_needed(server: PrivatePrometheus) -> None:
     assert found.verdict == "inconclusive"
     (reason,) = found.reasons
     assert 'the baseline picks several series where one is needed: {model="other"}; {model="resnet"}' in reason
-    assert gate(
-        server.client, 'job=~"same|tv",version="1"', 'job="same",version="2"', config=CONFIG, at=END
-    ).reasons[0].startswith("the baseline picks several engines: triton, triton-vllm") is False
+    found = gate(server.client, 'job=~"same|tv",version="1"', 'job="same",version="2"', config=CONFIG, at=END)
+    (reason,) = found.reasons
+    assert reason == (
+        'the baseline picks several engines: triton {job="same", model="resnet", version="1"}; '  # not its llama
+        'triton-vllm {job="tv", model="llama", version="1"}; add a matcher'
+    )
     found = gate(server.client, 'job=~"vllm|tp"', 'job="same",version="2"', config=CONFIG, at=END)
-    assert found.reasons[0].startswith("the baseline picks several engines: triton, vllm")
+    assert found.reasons[0].startswith("the baseline picks several engines: triton {")
 
 
 @pytest.mark.prometheus
@@ -332,6 +335,18 @@ def test_one_of_twenty_is_chance() -> None:
     assert verdict(side(20, 0), side(20, 0), small) == "pass"
     assert verdict(side(20, 0), side(20, 0)) == "inconclusive"  # 100 are needed by default
     assert verdict(side(1e6, 0), side(1e6, 900)) == "pass"  # surely more, and below the floor
+
+
+def test_few_slow_requests_are_chance() -> None:
+    def p99(slow: int, of: int) -> Measure:
+        buckets = ((0.5, of - slow), (1.0, of - slow), (2.5, of), (math.inf, of))
+        return Measure(2.0 if slow > of / 100 else 0.5, of=of, buckets=buckets, mean=0.1, source="histogram")
+
+    good = side(1000, 0, latency_p99=p99(0, 1000))
+    limits = "gate: {latency_p99_max: 1s}"
+    assert verdict(good, side(1000, 0, latency_p99=p99(9, 1000)), limits) == "pass"
+    assert verdict(good, side(1000, 0, latency_p99=p99(13, 1000)), limits) == "inconclusive"
+    assert verdict(good, side(1000, 0, latency_p99=p99(40, 1000)), limits) == "fail"
 
 
 def test_nan_and_nothing() -> None:

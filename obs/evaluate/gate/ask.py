@@ -194,7 +194,8 @@ class _Run:
         for number, who in enumerate(_WHO):
             window = seen.get(("window", number), {})
             now = seen.get(("now", number), {})
-            engines[number].update(_outermost(set(window)))
+            window = _own(window)
+            engines[number].update(window)
             for samples in seen.get(("down", number), {}).values():
                 down = ", ".join(_labels(one.labels) for one in samples)
                 reason = f"a target of the {who} is down: {down}"
@@ -204,7 +205,8 @@ class _Run:
                 reasons.append(f"the {who} has no data: nothing of a known engine matches {self.matchers[number]}")
                 continue
             if len(engines[number]) > 1:
-                reasons.append(f"the {who} picks several engines: {', '.join(sorted(engines[number]))}; add a matcher")
+                many = "; ".join(f"{name} {_labels(window[name][0].labels)}" for name in sorted(engines[number]))
+                reasons.append(f"the {who} picks several engines: {many}; add a matcher")
                 continue
             (name,) = engines[number]
             models[number].extend(sorted({one.labels for one in now.get(name, ())}))
@@ -229,10 +231,18 @@ class _Run:
         return []
 
 
-def _outermost(names: set[str]) -> set[str]:
-    """Without Triton where an engine inside it gives the same models."""
-    inside = {name for name in names if ENGINES[name].hides or ENGINES[name].inherits}
-    return names - {"triton"} if inside else names
+def _own(served: Mapping[str, Sequence[Sample]]) -> dict[str, Sequence[Sample]]:
+    """What each engine serves; Triton without the models of an engine inside it."""
+    inside = {
+        one.labels
+        for name, samples in served.items()
+        if ENGINES[name].hides or ENGINES[name].inherits
+        for one in samples
+    }
+    plain = {
+        name: [one for one in samples if name != "triton" or one.labels not in inside] for name, samples in served.items()
+    }
+    return {name: samples for name, samples in plain.items() if samples}
 
 
 def _measure(side: Side, asked: text.Formulas, found: Mapping[str, Sequence[Sample]], span: float) -> Side:
