@@ -133,6 +133,12 @@ def _section(section: str) -> type[Strict]:
 _Slo = _section("slo")
 _Limits = _section("limits")
 _Windows = _section("windows")
+GateCriterion = Literal["error_ratio", "queue_time", "latency_p99", "ttft_p99", "itl_p99", "throughput"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gate(_section("gate")):  # type: ignore[misc]
+    require: list[GateCriterion] = field(default_factory=lambda: ["error_ratio"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +183,7 @@ class _File(Strict):
     models: dict[Text, _Slo] = field(default_factory=dict)  # type: ignore[valid-type]
     limits: _Limits = field(default_factory=_Limits)  # type: ignore[valid-type]
     windows: _Windows = field(default_factory=_Windows)  # type: ignore[valid-type]
+    gate: _Gate = field(default_factory=_Gate)
     seasons: list[Duration] = field(default_factory=lambda: list(SEASONS))
     burn_windows: list[_Burn] = field(default_factory=list)
     alerts: dict[Text, _Alert] = field(default_factory=dict)
@@ -301,6 +308,16 @@ class Config:
         """Seconds for which the last sample of a gauge stands in for lost ones: 4 scrapes."""
         return 4 * self.scrape_interval
 
+    def gate(self, key: str) -> float | None:
+        """The number ``gate.<key>`` of the canary gate; None where nothing is declared. ``KeyError`` for another key."""
+        given: float | None = getattr(self._given.gate, key)
+        return BY_PATH[f"gate.{key}"].default if given is None else given
+
+    @property
+    def gate_require(self) -> tuple[GateCriterion, ...]:
+        """The criteria without which a canary does not pass."""
+        return tuple(self._given.gate.require)
+
     def slo(self, key: str) -> float | None:
         """The objective ``slo.<key>`` for models that declare none of their own."""
         limit = BY_PATH[f"slo.{key}"]
@@ -379,6 +396,8 @@ class Config:
             if limit.path == "windows.rate" and value != (limit.default if given is None else given):
                 why += f"; raised to 4 x interval.scrape = {duration(4 * self.scrape_interval)}"
             add(limit.path, "(not declared)" if value is None else show(value, limit.quantity), given is not None, why)
+        add("gate.require", ", ".join(self.gate_require) or "(none)", "require" in g.gate.fields_set,
+            "criteria that must be measured for a pass; of the times at least one must be, whichever")
         add("seasons", ", ".join(duration(s) for s in self.seasons) or "(none)", "seasons" in top,
             "'the same time before' that traffic is compared with")
         for window in self.burn_windows:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Quantity = Literal["duration", "ratio", "number", "factor"]
-Section = Literal["slo", "limits", "windows"]
+Section = Literal["slo", "limits", "windows", "gate"]
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,49 @@ LIMITS: tuple[Limit, ...] = (
     Limit("windows", "flap", "duration", 900.0, "in which target changes are counted", 10.0, 86400.0),
     Limit("windows", "aborts", "duration", 900.0, "in which started and finished requests are balanced",
           10.0, 86400.0),
+    # --- canary gate: the canary may be at most factor times the baseline, or under the floor; and never over max --
+    Limit("gate", "min_requests", "number", 100.0,
+          "requests on each side below which nothing is judged: the P99 of fewer is their slowest one", 1.0, 1e9),
+    Limit("gate", "confidence", "ratio", 0.99,
+          "certainty (one-sided) with which errors, and a histogram's P99, must be worse to fail; a watch looks often, "
+          "so 95 % would fail sound canaries", 0.5, 0.99999),
+    Limit("gate", "error_ratio_factor", "factor", 1.5,
+          "error ratio against the baseline's; less than half as many again is no reason to stop a release", 1.0, 100.0),
+    Limit("gate", "error_ratio_floor", "ratio", 0.001,
+          "error ratio that passes whatever the baseline has: 1 in 1000, else a baseline of 0 forbids every error",
+          0.0, 1.0),
+    Limit("gate", "error_ratio_max", "ratio", None,
+          "error ratio that no canary may exceed; not declared: limits.failure_ratio, where the alert fires", 0.0001, 1.0),
+    Limit("gate", "queue_time_factor", "factor", 1.5,
+          "mean wait against the baseline's; waiting grows steeply with load, so small differences are noise", 1.0, 100.0),
+    Limit("gate", "queue_time_floor", "duration", 0.01,
+          "mean wait that passes whatever the baseline has: a tenth of slo.queue_time", 0.0, 3600.0),
+    Limit("gate", "queue_time_max", "duration", None,
+          "mean wait that no canary may exceed; not declared: slo.queue_time, for LLM engines slo.llm_queue_time",
+          0.001, 3600.0),
+    Limit("gate", "latency_p99_factor", "factor", 1.2,
+          "P99 latency against the baseline's; a fifth is about what interpolation within a bucket is worth", 1.0, 100.0),
+    Limit("gate", "latency_p99_floor", "duration", 0.02,
+          "P99 latency that passes whatever the baseline has: below it the network decides", 0.0, 3600.0),
+    Limit("gate", "latency_p99_max", "duration", None,
+          "P99 latency that no canary may exceed; not declared: slo.latency_p99, for LLM engines slo.llm_latency_p99",
+          0.001, 7200.0),
+    Limit("gate", "ttft_p99_factor", "factor", 1.2,
+          "P99 time to first token against the baseline's; as latency_p99_factor", 1.0, 100.0),
+    Limit("gate", "ttft_p99_floor", "duration", 0.05,
+          "P99 time to first token that passes whatever the baseline has: nobody sees less", 0.0, 600.0),
+    Limit("gate", "ttft_p99_max", "duration", None,
+          "P99 time to first token that no canary may exceed; not declared: slo.ttft_p99", 0.001, 600.0),
+    Limit("gate", "itl_p99_factor", "factor", 1.2,
+          "P99 gap between outputs against the baseline's; as latency_p99_factor", 1.0, 100.0),
+    Limit("gate", "itl_p99_floor", "duration", 0.02,
+          "P99 gap between outputs that passes whatever the baseline has: 50 outputs a second", 0.0, 60.0),
+    Limit("gate", "itl_p99_max", "duration", None,
+          "P99 gap between outputs that no canary may exceed; not declared: slo.itl_p99", 0.001, 60.0),
+    Limit("gate", "throughput_factor", "ratio", 0.9,
+          "throughput per request that the canary must reach, as part of the baseline's", 0.01, 1.0),
+    Limit("gate", "throughput_min", "number", None,
+          "throughput per request (tokens/s, or inferences/s of computing) that a canary must reach", 0.0, 1e9),
 )
 
 BY_PATH = {limit.path: limit for limit in LIMITS}

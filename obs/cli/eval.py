@@ -133,7 +133,7 @@ def _evaluate(args: argparse.Namespace) -> Evaluation:
             raise InputError(f"--alert {name}: no such alert among these rules; {nearest(name, names)}")
     if args.recording is not None:
         return live.evaluate_recording(
-            args.recording, rules, at=_recording_time(args.at), job=args.job, instance=args.instance,
+            args.recording, rules, at=recording_time(args.at), job=args.job, instance=args.instance,
             interval=interval if args.interval else None, only=args.alert,
         )
     if not args.prometheus and not os.environ.get(URL):
@@ -142,7 +142,7 @@ def _evaluate(args: argparse.Namespace) -> Evaluation:
 
     with Client(connection(args)) as client:
         return live.evaluate(
-            client, rules, at=_time(args.at) if args.at else None, interval=interval,
+            client, rules, at=time_of(args.at) if args.at else None, interval=interval,
             lookback=duration_of("--lookback", args.lookback), parallel=args.parallel, only=args.alert,
         )
 
@@ -178,7 +178,7 @@ def _refuse_broken(paths: Sequence[str]) -> None:
         raise InputError(f"{place}: {one.subject}: {one.what}{more}; {one.mend}")
 
 
-def _time(text: str) -> float:
+def time_of(text: str) -> float:
     from datetime import datetime, timezone
 
     try:
@@ -196,13 +196,13 @@ def _time(text: str) -> float:
     return found
 
 
-def _recording_time(text: str) -> Callable[[int], int | None] | None:
+def recording_time(text: str) -> Callable[[int], int | None] | None:
     if not text:
         return None
     if text.startswith("+"):
         more = duration_of("--at", text[1:])
         return lambda end_ms: end_ms + round(more * 1000)
-    at = round(_time(text) * 1000)
+    at = round(time_of(text) * 1000)
     return lambda end_ms: at
 
 

@@ -107,12 +107,17 @@ def walk(part: Part) -> Iterator[Part]:
 
 def same(one: str, two: str) -> bool:
     """Whether two expressions are the same but for their layout (Prometheus prints its own)."""
+    return one == two or _printed(one) == _printed(two)
+
+
+@lru_cache(maxsize=4096)
+def _printed(expr: str) -> str:
     import promql_parser
 
     try:
-        return str(promql_parser.parse(one)) == str(promql_parser.parse(two))
+        return str(promql_parser.parse(expr))
     except ValueError:
-        return " ".join(one.split()) == " ".join(two.split())
+        return " ".join(expr.split())
 
 
 def _part(text: str, node: Any) -> Part:
@@ -251,6 +256,7 @@ def _name(node: Any) -> str:
     return next((value for name, op, value in _matchers(node) if (name, op) == ("__name__", "=")), "")
 
 
+@lru_cache(maxsize=4096)
 def matchers(selector: str) -> tuple[tuple[str, str, str], ...]:
     """The matchers of a selector's text: (label, one of ``= != =~ !~``, value); () when it is none."""
     import promql_parser
@@ -311,6 +317,8 @@ class _Expander:
     sampled: dict[str, None] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
     busy: list[str] = field(default_factory=list)
+    #: what a selector became before, in any expression with the same rules and step
+    unions: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
 
     def expand(self, text: str) -> str:
         tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
@@ -368,9 +376,7 @@ class _Expander:
         if rest and rest[0].text == "@":
             self.kept[name] = "it is read at a fixed time (@)"
             return None, end
-        self.busy.append(name)
-        body = self._union(name, selector)
-        self.busy.pop()
+        body = self._known_union(name, selector)
         self.replaced[name] = None
         body = f"(\n{indent(body)}\n)"
         if window:
@@ -380,6 +386,19 @@ class _Expander:
             self.sampled[name] = None
             return f"last_over_time({body}[1s:1s] {shift})", last
         return body, last
+
+    def _known_union(self, name: str, selector: str) -> str:
+        known = self.unions.get(selector)
+        if known is None:
+            inner = _Expander(self.rules, self.step, busy=[*self.busy, name], unions=self.unions)
+            known = inner._union(name, selector), tuple(inner.replaced), tuple(inner.sampled)
+            self.kept.update(inner.kept)
+            if not inner.kept:  # a circle looks different from each of its members
+                self.unions[selector] = known
+        text, replaced, sampled = known
+        self.replaced.update(dict.fromkeys(replaced))
+        self.sampled.update(dict.fromkeys(sampled))
+        return text
 
     def _union(self, name: str, selector: str) -> str:
         """What the selector reads, from the rules of that name: labels that rules set decide which of them count."""
@@ -403,15 +422,19 @@ class _Expander:
         return "\nor\n".join(arms) if arms else "vector(0) > 0"
 
 
-def expand(expr: str, rules: Mapping[str, Sequence[Rule]], step: str) -> Expansion:
+Unions = dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]]
+
+
+def expand(expr: str, rules: Mapping[str, Sequence[Rule]], step: str, unions: Unions | None = None) -> Expansion:
     """The expression with each series that ``rules`` record (by name) replaced by the rules' own expressions.
 
     Exact where the series is read as it is now. Over a range it becomes a subquery by ``step`` (a Prometheus
     duration, the rules' evaluation interval), at an offset the value one moment before: see Expansion.
+    ``unions``: a dictionary to keep what selectors became, for calls with the same rules and step.
     """
     if not rules:
         return Expansion(expr)
-    expander = _Expander(rules, step)
+    expander = _Expander(rules, step, unions={} if unions is None else unions)
     text = expander.expand(expr)
     return Expansion(text, tuple(expander.replaced), tuple(expander.sampled), tuple(expander.kept.items()))
 

@@ -11,11 +11,12 @@ that then depends on more than the present moment is marked ``sampled``.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -40,6 +41,7 @@ Decision = tuple[Part, str, "dict[Labels, float] | float | None"]
 LOOKBACK = 30 * 86_400.0
 _FURTHER = 6 * 3600.0  # how far back the beginning of an alert is looked for, beyond what its state needs
 _BUNDLE = 12_000  # characters: VictoriaMetrics refuses queries over 16 KiB
+_LEAST = 8000  # characters: to spread less than this over several requests costs more than it saves
 _ROUNDS = 40
 SKEW = 30.0
 
@@ -252,7 +254,7 @@ class _Answers:
         """Queries with their texts in about as many bundles as can be asked at a time, none too long."""
         texts = [(query, self.expand(query)) for query in queries]
         total = sum(len(text) + 40 for _, text in texts)
-        room = min(_BUNDLE, max(1, math.ceil(total / self.parallel)))
+        room = min(_BUNDLE, max(_LEAST, math.ceil(total / self.parallel)))
         bundles: list[list[tuple[str, str]]] = []
         size = 0
         for query, text in texts:
@@ -299,6 +301,10 @@ class _Answers:
 
     def _look_back(self, selector: str) -> None:
         """When a selector's series had their last sample: near first, then far, then to the second."""
+        with contextlib.suppress(ServerError):  # a question to the index alone, where the server takes it
+            if not self.client.label_values("__name__", start=self.at - self.lookback, end=self.at, match=selector):
+                self.gone[selector] = Vanished(None)
+                return
         latest = f"max(timestamp({selector}))"
         for span, step in ((3600.0, 15.0), (86_400.0, 60.0), (self.lookback, 300.0)):
             span = min(span, self.lookback)
@@ -345,10 +351,11 @@ class _Run:
         absent = self._absent(explain.by_name(self.rules), loaded, names, at)
         step = duration(self.interval)
         memo: dict[str, explain.Expansion] = {}
+        unions: explain.Unions = {}
 
         def expanded(text: str) -> explain.Expansion:
             if text not in memo:
-                memo[text] = explain.expand(text, absent, step)
+                memo[text] = explain.expand(text, absent, step, unions)
             return memo[text]
 
         answers = _Answers(
@@ -356,8 +363,12 @@ class _Run:
         )
         making = None if loaded is None else frozenset(one.name for one in loaded if one.kind == "recording")
         world = World(answers, names, recorded, ups, at, self.lookback, making, frozenset(absent))
+        world.eager = not absent  # a recorded series is cheap to ask for, its rule in its place is not
+        everything = [*self.alerts, *itertools.chain.from_iterable(recorded.values())]
+        self._find_empty([rule.expr for rule in (everything if absent else self.alerts)], world)
+        absent.update(_without_dead(absent, world))
         now = self._now(answers, world)
-        spans = self._histories(now, answers, loaded, lambda text: expanded(text).text, at)
+        spans = self._histories(now, loaded, lambda text: expanded(text).text, at)
         results = self._results(now, spans, answers, world, expanded, at)
         compared, differences = (None, ()) if self.wanted_at is not None else _compare(results, loaded, at)
         if absent:
@@ -412,17 +423,48 @@ class _Run:
             missing -= {name for name in missing & recent if self.client.query(f"count({name})", at)}
         return {name: rules for name, rules in recorded.items() if name in missing}
 
+    def _find_empty(self, texts: Iterable[str], world: World) -> None:
+        """Learn which selectors in some expressions have no series now: asked together, for it costs little."""
+        asked = dict.fromkeys(
+            part.bare
+            for text in texts
+            for part in explain.walk(take_apart(text))
+            if part.kind == "selector" and not part.shifted and part.bare and part.name in world.names
+            and part.name not in world.in_place and part.bare not in world.empty
+        )
+        counted = {f"count({bare})": bare for bare in asked}
+        presence = _Answers(self.client, self.pool, world.at, self.lookback, self.parallel, lambda text: text)
+        for query in counted:
+            presence.samples(query)
+        presence.fetch()
+        world.learn(
+            bare for query, bare in counted.items()
+            if not presence.known[query] and query not in presence.failed and query not in presence.warned
+        )
+
     def _now(self, answers: _Answers, world: World) -> dict[int, tuple[Sample, ...] | str]:
         """Per alert (by its place) its elements now, or why it cannot be evaluated."""
         queries = [_query(rule.expr) for rule in self.alerts]
+        assumed = []
         for rule, query in zip(self.alerts, queries, strict=True):
             part = take_apart(rule.expr)
             if part.kind != "opaque" and world.surely_empty(part):
                 answers.known[query] = ()
             else:
                 answers.samples(query)
-            liveness.judge(part, world)  # most are quiet: ask for the reason in the same go
+                # most are quiet: take it to be, and ask for the reason in the same go
+                for direction in ("top", "bottom"):
+                    nearest = nearest_query(part.text, direction)
+                    if nearest not in answers.known:
+                        answers.known[nearest] = ()
+                        assumed.append((nearest, query))
+            liveness.judge(part, world)
         answers.fetch()
+        for nearest, query in assumed:
+            if query in answers.failed:
+                answers.failed[nearest] = answers.failed[query]
+            elif answers.known[query]:
+                del answers.known[nearest]
         return {
             place: answers.failed[query] if query in answers.failed else answers.known[query]
             for place, query in enumerate(queries)
@@ -431,12 +473,11 @@ class _Run:
     def _histories(
         self,
         now: Mapping[int, tuple[Sample, ...] | str],
-        answers: _Answers,
         loaded: list[LoadedRule] | None,
         expand: Callable[[str], str],
         at: float,
-    ) -> dict[int, tuple[dict[Labels, tuple[state.Span, ...]], float] | str]:
-        """Per alert that can be active: its states over the last while, and the beginning of that while."""
+    ) -> dict[int, Future[tuple[dict[Labels, tuple[state.Span, ...]], float] | str]]:
+        """Per alert that can be active: its states over the last while, and the beginning of that while; being asked."""
         jobs = {}
         for place, rule in enumerate(self.alerts):
             elements = now[place]
@@ -445,7 +486,7 @@ class _Run:
             theirs = _same_rule(rule, loaded or ())
             interval = theirs.interval if theirs is not None and theirs.interval else self.interval
             jobs[place] = self.pool.submit(self._history, rule, expand(rule.expr), interval, at)
-        return {place: job.result() for place, job in jobs.items()}
+        return jobs
 
     def _history(
         self, rule: Rule, text: str, interval: float, at: float
@@ -470,7 +511,7 @@ class _Run:
     def _results(
         self,
         now: Mapping[int, tuple[Sample, ...] | str],
-        histories: Mapping[int, tuple[dict[Labels, tuple[state.Span, ...]], float] | str],
+        histories: Mapping[int, Future[tuple[dict[Labels, tuple[state.Span, ...]], float] | str]],
         answers: _Answers,
         world: World,
         expanded: Callable[[str], explain.Expansion],
@@ -478,6 +519,7 @@ class _Run:
     ) -> list[Result]:
         verdicts: dict[int, Verdict] = {}
         decisions: dict[int, list[Decision]] = {}
+        looked = False
         for _ in range(_ROUNDS):
             for place, rule in enumerate(self.alerts):
                 elements = now[place]
@@ -491,13 +533,17 @@ class _Run:
             if not answers.lacking:
                 break
             answers.fetch()
+            if not looked:  # what is undecided now is likely to have no data: look at all that it stands on
+                looked = world.eager = True
+                undecided = [self.alerts[place].expr for place, one in verdicts.items() if one.found == "pending"]
+                self._find_empty(_below(undecided, world), world)
         results = []
         for place, rule in enumerate(self.alerts):
             elements = now[place]
             expansion = expanded(rule.expr)
             base: dict[str, Any] = {"in_place": expansion.replaced, "sampled": expansion.sampled}
             warnings = answers.warned.get(_query(rule.expr), ())
-            history = histories.get(place, ({}, at))
+            history = histories[place].result() if place in histories else ({}, at)
             if isinstance(elements, str) or isinstance(history, str):
                 why = elements if isinstance(elements, str) else str(history)
                 results.append(Result(rule, "error", why=why, part=rule.expr, **base))
@@ -508,6 +554,26 @@ class _Run:
             else:
                 results.append(_quiet(rule, verdicts.get(place) or Verdict("unknown"), warnings, base))
         return results
+
+
+def _below(texts: Sequence[str], world: World) -> list[str]:
+    """The expressions of the recording rules that some expressions read where they are empty, at any depth."""
+    found: dict[str, None] = {}
+    waiting = list(texts)
+    while waiting:
+        for part in explain.walk(take_apart(waiting.pop())):
+            if part.kind in {"selector", "range"} and part.name in world.recorded and part.bare in world.empty:
+                for rule in world.makers(part):
+                    if rule.expr not in found:
+                        found[rule.expr] = None
+                        waiting.append(rule.expr)
+    return list(found)
+
+
+def _without_dead(absent: Mapping[str, list[Rule]], world: World) -> dict[str, list[Rule]]:
+    """The rules to put in place of series, without those that have nothing to read here: they only make texts long."""
+    alive = {name: [rule for rule in rules if not world.surely_empty(take_apart(rule.expr))] for name, rules in absent.items()}
+    return {name: alive[name] or rules[:1] for name, rules in absent.items()}
 
 
 def _query(expr: str) -> str:

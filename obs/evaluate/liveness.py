@@ -112,6 +112,10 @@ class World:
     loaded: frozenset[str] | None = None
     #: recorded names that the server has not: their rules stand for them
     in_place: frozenset[str] = frozenset()
+    #: selectors (without range or shift) that are known to have no series now
+    empty: frozenset[str] = frozenset()
+    #: whether judge asks about both sides of an operator at once: more questions, fewer rounds
+    eager: bool = False
     _engines: frozenset[str] | None = field(default=None, repr=False)
     _empty: dict[str, bool] = field(default_factory=dict, repr=False)
 
@@ -138,8 +142,10 @@ class World:
     def _surely_empty(self, part: Part) -> bool:
         if part.kind in {"selector", "range"} and part.name:
             if part.name in self.in_place:
-                return all(self.surely_empty(take_apart(rule.expr)) for rule in self.recorded[part.name])
-            return part.name not in self.names
+                return all(self.surely_empty(take_apart(rule.expr)) for rule in self.makers(part))
+            return part.name not in self.names or (
+                part.kind == "selector" and not part.shifted and part.bare in self.empty
+            )
         vectors = [one for one in part.parts if not one.scalar]
         if part.kind == "call":
             return part.op not in _ABSENT and bool(vectors) and self.surely_empty(vectors[0])
@@ -150,6 +156,17 @@ class World:
         if part.kind == "unless":
             return self.surely_empty(part.parts[0])
         return any(self.surely_empty(one) for one in vectors)
+
+    def learn(self, empty: Iterable[str]) -> None:
+        """Selectors that have no series now."""
+        more = frozenset(empty) - self.empty
+        if more:
+            self.empty |= more
+            self._empty.clear()
+
+    def makers(self, part: Part) -> list[Rule]:
+        """The recording rules whose series a selector can read."""
+        return [rule for rule in self.recorded.get(part.name, ()) if _may_make(rule, part)]
 
     @property
     def all_down(self) -> bool:
@@ -216,6 +233,8 @@ def _compare(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
     if not world.surely_empty(part):
         whole = world.answers.samples(nearest_query(part.text, "bottom" if part.op in {"<", "<="} else "top"))
         if whole is None:
+            if world.eager:
+                _sides(part, world, seen)
             return Verdict("pending", part=part.text)
         if whole:
             return replace(_value(part, whole[0]), op=part.op)
@@ -240,6 +259,8 @@ def _sides(part: Part, world: World, seen: tuple[str, ...], direction: str = "to
     """Both sides; the right one is asked about only where it matters: the left is there, or the right never can be."""
     left, right = part.parts
     one = judge(left, world, direction, seen)
+    if one.found == "pending" and world.eager:
+        judge(right, world, seen=seen)
     if one.found == "there" or (part.kind != "unless" and world.surely_empty(right)):
         return one, judge(right, world, seen=seen)
     return one, Verdict("there", part=right.text)
@@ -375,7 +396,7 @@ def _selector(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
 
 def _recorded(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
     """A recorded series that is not there, by the rules that should make it."""
-    mine = [rule for rule in world.recorded[part.name] if _may_make(rule, part)]
+    mine = world.makers(part)
     if not mine:
         return Verdict("dead", f"no recording rule makes {part.bare}", part.text, "metric never existed")
     verdicts = [judge(take_apart(rule.expr), world, seen=seen) for rule in mine]

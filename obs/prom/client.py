@@ -308,11 +308,15 @@ class Client:
             return list(_active(data["alerts"]))
         raise AssertionError("unreachable")
 
-    def label_values(self, name: str, *, start: float | None = None, end: float | None = None) -> list[str]:
+    def label_values(
+        self, name: str, *, start: float | None = None, end: float | None = None, match: str = ""
+    ) -> list[str]:
         """All values of a label (``__name__``: all metric names), sorted; of the blocks from ``start`` to ``end``
-        (unix seconds) where the server looks at times."""
+        (unix seconds) where the server looks at times; ``match``: of the series that a selector picks."""
         limits = {"start": start, "end": end}
         params = {key: f"{value:.3f}" for key, value in limits.items() if value is not None}
+        if match:
+            params["match[]"] = match
         found: list[str] = self._library(lambda connect: connect.get_label_values(label_name=name, params=params))
         return sorted(found)
 
