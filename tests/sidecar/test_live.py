@@ -34,7 +34,7 @@ from obs.prom.server import PrivatePrometheus, free_port
 from obs.render.prometheus import rule_files
 from obs.sidecar import detect, scrape, webconfig
 from obs.sidecar.reader import Reader
-from obs.sidecar.readiness import Prober, known_vulnerabilities
+from obs.sidecar.readiness import STATUSES, Prober, known_vulnerabilities
 from obs.sidecar.sampler import Sampler
 from obs.sidecar.scrape import Fetcher, ScrapeFailed, Target
 from obs.sidecar.server import SidecarServer
@@ -607,14 +607,21 @@ def test_vllm_health_and_version() -> None:
         assert [never.probe().ready for _ in range(4)] == [None] * 4
 
 
-@pytest.mark.parametrize(("version", "ids"), [
-    ("2.51.0", ["CVE-2026-47627"]), ("2.69.1", ["CVE-2026-47627"]), ("2.70.0", []), ("2.71.0", []), ("3.0", []), ("", []),
-    ("dev", []),
+@pytest.mark.parametrize(("version", "status"), [
+    ("2.51.0", "affected"), ("2.69.0", "affected"), ("2.69.1", "affected"), ("2.69.0dev", "affected"), ("1.15.0", "affected"),
+    ("2.70.0", ""), ("2.70", ""), ("2.71.0", ""), ("2.71.0dev", ""), ("3.0", ""),
+    # between the two releases, or not to be read: not known, and that is not "safe"
+    ("2.70.0dev", "unknown"), ("2.70.0-rc1", "unknown"), ("", "unknown"), ("dev", "unknown"),
 ])
-def test_vulnerability_table(version: str, ids: list[str]) -> None:
+def test_vulnerability_table(version: str, status: str) -> None:
     found = known_vulnerabilities("triton", version)
-    assert [one.id for one in found] == ids
-    assert all(one.source for one in found)
+    assert [(one.hole.id, one.status) for one in found] == ([("CVE-2026-47627", status)] if status else [])
+    assert all(one.hole.source for one in found)
+    assert known_vulnerabilities("openai", version) == ()
+
+
+def test_vulnerability_statuses_are_the_catalogue_s() -> None:
+    assert ENGINE.metric("llm_engine_vulnerable_info").values["status"] == STATUSES
 
 
 # --- Prometheus scrapes it -------------------------------------------------------------------------------------

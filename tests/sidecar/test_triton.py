@@ -196,7 +196,7 @@ def test_repository_and_readiness(triton: TritonServer) -> None:
     assert states["spare"][0] == "UNKNOWN"
     reason = next(model.reason for model in found.models if model.name == "broken")
     assert "no_such_backend" in reason
-    assert [hole.id for hole in found.vulnerabilities] == ["CVE-2026-47627"]
+    assert [(one.hole.id, one.status) for one in found.vulnerabilities] == [("CVE-2026-47627", "affected")]
     wire = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in families(sampler.snapshot(), sampler.work, found) for sample in family.samples}
     declared = {metric.name: metric for metric in ENGINE.metrics}
