@@ -158,7 +158,7 @@ def _replicas(h: House) -> tuple[Panel, ...]:
     if not h.has("instance_model", "model_loaded", "present"):
         return ()
     loaded = h.series("instance_model", "model_loaded", "present")
-    server = selector(series("instance", "server", "present"))
+    server = selector(series("instance", "server", "present"), 'engine!="sidecar"')
     share = (
         f"count {by(h.labels.model_name)} (count {by((*h.labels.instance, 'model'))} ({loaded}))\n"
         f"/ {on(h.labels.job)} group_left ()\n"

@@ -25,6 +25,9 @@ _engine = partial(Metric, labels=("engine",), values=_VALUES, evidence="document
 _own = partial(Metric, evidence="documented", source="obs/sidecar")
 _triton = partial(Metric, evidence="documented", source="obs/sidecar, from Triton's health and repository API")
 
+#: signal -> the engines (as in the label ``engine``) for which the sidecar's figure is computed from others: they hide it.
+ESTIMATED = dict.fromkeys(("requests_running", "requests_waiting", "kv_cache_usage"), ("triton_vllm",))
+
 _CAPACITY = "a decode capacity (--decode-capacity or --models-file)"
 
 ENGINE = Engine(
