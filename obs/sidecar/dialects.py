@@ -218,11 +218,13 @@ def _names(source: Source | Mean) -> Iterator[str]:
         yield from (source.total.metric, source.count.metric)
 
 
+_SIGNALS = {**_GAUGES, **_COUNTERS, **_TIMES, "kv": "kv_cache_usage"}
+
+
 def _sources(dialect: Dialect, quantity: str) -> tuple[Source | Mean, ...]:
     if quantity in dialect.extra:
         return dialect.extra[quantity]
-    name = {**_GAUGES, **_COUNTERS, **_TIMES, "kv": "kv_cache_usage"}.get(quantity)
-    found = dialect.engine.signals.get(name, ()) if name else ()
+    found = dialect.engine.signals.get(_SIGNALS[quantity], ()) if quantity in _SIGNALS else ()
     return found if isinstance(found, tuple) else ()
 
 
@@ -266,13 +268,15 @@ class _Page:
 
     def parts(self, native: Native) -> dict[str, list[_Part]]:
         """The series that a native selects, by model; of the processes of one rank only the largest."""
+        if native.metric not in self.samples:
+            return {}
         found: dict[str, dict[tuple[str, Hashable], float]] = {}
         matches = _matchers(native.matchers)
         engine, same = self.dialect.engine, self.dialect.same
         for labels, value in self.samples.get(native.metric, ()):
             if not self.own(labels) or not matches(labels):
                 continue
-            if any(labels.get(label, wanted) != wanted for label, wanted in same.items()):
+            if same and any(labels.get(label, wanted) != wanted for label, wanted in same.items()):
                 continue
             rank = "/".join((labels.get(engine.rank_label, ""), labels.get(engine.version_label, "")))
             key = tuple(sorted((name, text) for name, text in labels.items() if name != "pid"))
@@ -355,10 +359,11 @@ def _first_native(page: _Page, quantity: str) -> Iterator[tuple[str, list[_Part]
     for source in _sources(page.dialect, quantity):
         if not isinstance(source, Native):
             continue
-        for model, parts in page.parts(source).items():
+        found = page.parts(source)
+        for model, parts in found.items():
             if model not in done:
                 yield model, parts, source
-        done.update(page.parts(source))
+        done.update(found)
 
 
 def _add_gauge(one: _Builder, quantity: str, values: Sequence[float]) -> None:

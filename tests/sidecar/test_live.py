@@ -52,8 +52,8 @@ def fetcher(url: str, timeout: float = 0.5, limit: int = scrape.BODY_LIMIT, auth
 
 
 def sampler(url: str, interval: float = 0.2, **settings: object) -> Sampler:
-    given = Settings(interval=interval, models={"*": ModelSettings(decode_capacity=1500)},
-                     **settings)  # type: ignore[arg-type]
+    settings.setdefault("models", {"*": ModelSettings(decode_capacity=1500)})
+    given = Settings(interval=interval, **settings)  # type: ignore[arg-type]
     return Sampler(fetcher(url), Reader(detect.needed_names("auto")), Signals(given))
 
 
@@ -656,3 +656,80 @@ def test_prometheus_sees_signals_come_and_go(tmp_path: Path) -> None:
             assert time.monotonic() - begun < 15  # the look-back is 300 s
             eventually("down", 5, lambda: value('llm_engine_up{reason="refused"}') == 0)
             eventually("unavailable", 5, lambda: value('llm_signal_available{signal="llm_requests_waiting"}') == 0)
+
+
+def triton_vllm(at: float) -> bytes:
+    """Triton's vLLM backend at work since ``at`` seconds: its eight families, 20 requests in decode, 30 waiting."""
+    tokens, labels = int(1000 * at), 'model="llama",version="1"'
+    done = tokens // 100
+    answers = "".join(f'vllm:request_generation_tokens_bucket{{{labels},le="{le}"}} {done if le >= 100 else 0}\n'
+                      for le in (50, 100, 200))
+    return (
+        f"nv_inference_request_success{{{labels}}} {done + (50 if at > 0 else 0)}\n"
+        f"vllm:generation_tokens_total{{{labels}}} {tokens}\nvllm:prompt_tokens_total{{{labels}}} {3 * tokens}\n"
+        f"vllm:time_to_first_token_seconds_count{{{labels}}} {done + (20 if at > 0 else 0)}\n"
+        f"vllm:time_to_first_token_seconds_sum{{{labels}}} {done}\n"
+        f"vllm:time_per_output_token_seconds_count{{{labels}}} {tokens}\n"
+        f"vllm:time_per_output_token_seconds_sum{{{labels}}} {tokens * 0.02}\n"
+        f"vllm:e2e_request_latency_seconds_count{{{labels}}} {done}\n"
+        f"vllm:e2e_request_latency_seconds_sum{{{labels}}} {done * 2}\n"
+        f"vllm:request_prompt_tokens_count{{{labels}}} {done}\nvllm:request_prompt_tokens_sum{{{labels}}} {done * 300}\n"
+        f"vllm:request_generation_tokens_count{{{labels}}} {done}\n"
+        f'vllm:request_generation_tokens_sum{{{labels}}} {done * 100}\n{answers}'
+        f'vllm:request_generation_tokens_bucket{{{labels},le="+Inf"}} {done}\n'
+    ).encode()
+
+
+@pytest.mark.prometheus
+def test_the_pack_s_rules_on_engines_and_their_sidecars(tmp_path: Path) -> None:
+    """Prometheus scrapes a vLLM (its recording, replayed), a Triton with vLLM, and a sidecar beside each: one alert each."""
+    pack = parse_config(
+        "engines: [triton, triton-vllm, vllm, sidecar]\ninterval: {scrape: 1s, evaluation: 1s}\n"
+        "windows: {rate: 5s, growth: 10s}\nalerts: {'*': {for: 1s, keep_firing_for: 0s}}\n")
+    rules = []
+    for name, text in rule_files(all_groups(pack), pack).items():
+        rules.append(tmp_path / name)
+        rules[-1].write_text(text)
+    # The saturated phase, five times faster than life, and then its last page.
+    phase = [body for at, body in recording("vllm-0.32-incident") if 1796023836 <= at < 1796023967]
+    begun = time.monotonic()
+
+    def native(connection: socket.socket, _: str) -> None:
+        connection.sendall(respond(phase[min(int(time.monotonic() - begun), len(phase) - 1)]))
+
+    def hiding(connection: socket.socket, _: str) -> None:
+        connection.sendall(respond(triton_vllm(max(0.0, time.monotonic() - begun - 1.5))))
+
+    with FakeEngine(answer=native) as vllm_engine, FakeEngine(answer=hiding) as triton, contextlib.ExitStack() as stack:
+        mine = stack.enter_context(serving(vllm_engine.url, 0.5, max_age=5.0))
+        # of 7,200 tokens 20 x (300 + about 50) are held
+        beside = stack.enter_context(
+            serving(triton.url, 0.5, max_age=5.0, models={"*": ModelSettings(kv_capacity_tokens=7200)}))
+        targets = {"vllm": (vllm_engine.port, mine.port), "triton": (triton.port, beside.port)}
+        configs = [
+            {"job_name": f"{pod}-{number}", "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": {
+                "namespace": "llm", "pod": pod}}]}
+            for pod, ports in targets.items() for number, port in enumerate(ports)
+        ]
+        with PrivatePrometheus(
+            rule_files=rules, scrape_configs=configs, scrape_interval="1s", evaluation_interval="1s"
+        ) as watched:
+            def found(promql: str) -> list[dict[str, str]]:
+                return [dict(one.labels) for one in watched.client.query(promql)]
+
+            firing = 'ALERTS{alertname="LLMKVCacheSaturated",alertstate="firing"}'
+            eventually("both fire", 60, lambda: len({one["model"] for one in found(firing)}) == 2, 0.25)
+            told = {one["model"]: one for one in found(firing)}
+            assert len(found(firing)) == 2
+            assert (told["tiny"]["engine"], told["tiny"].get("source", "")) == ("vllm", "")
+            assert (told["llama"]["engine"], told["llama"]["source"]) == ("sidecar", "estimate")
+            for series in ("kv_cache_usage:max", "requests_waiting:sum", "requests_running:sum", "generation_tokens:rate"):
+                assert sorted(one["model"] for one in found(f"model:{series}")) == ["llama", "tiny"], series
+            assert {one["engine"] for one in found("model:generation_tokens:rate")} == {"vllm", "triton-vllm"}
+            assert watched.client.query('llm_scaling_load_ratio{model_name="llama"}')[0].value == pytest.approx(0.97, abs=0.04)
+            assert not found('ALERTS{alertname=~"InferenceEngineDown|LLMEngineStalled|InferenceSidecarStale|LLMStatsStuck"}')
+            triton.close()
+            eventually("no sidecar, no estimate", 30, lambda: not found('model:kv_cache_usage:max{model="llama"}'), 0.25)
+            eventually("told once", 30, lambda: [one["alertname"] for one in found(
+                'ALERTS{alertstate="firing",alertname=~"InferenceTargetDown|InferenceEngineDown",pod="triton"}')]
+                == ["InferenceTargetDown"], 0.25)
