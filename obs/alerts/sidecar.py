@@ -12,7 +12,7 @@ from obs.recordings.names import labels
 from obs.recordings.rules import EngineRules
 
 #: Triton's word in the repository index for a model that somebody unloaded: no failure.
-_UNLOADED = "unloaded"
+UNLOADED = "unloaded"
 #: Why the signal to scale on may lack although the engine is well; other reasons are other alerts' or nobody's.
 _LACKING = ("invalid", "missing_metric", "no_capacity", "no_history")
 SCALE_ON = "llm_scaling_load_ratio"
@@ -37,7 +37,7 @@ def group(config: Config) -> Group | None:
     def model(*matchers: str) -> str:
         return own.select("triton_model_info", *matchers)
 
-    failed = model('state="UNAVAILABLE"', f"reason!={quote(_UNLOADED)}")
+    failed = model('state="UNAVAILABLE"', f"reason!={quote(UNLOADED)}")
     serves = f"{on((*L.instance, 'model'))}\n  {model(one_of('state', ['READY']))}"
     halfway = model(one_of("state", ["LOADING", "UNLOADING"]))
     unheard = model('state="UNKNOWN"', one_of("model", config.idle_exclude, negate=True))
