@@ -27,6 +27,9 @@ from obs.sidecar.reader import Labels, Samples
 RATIO_SLACK = 1.05
 """A ratio above this is garbage; up to here it is rounding, and reads 1."""
 
+REASONS, REASON_LENGTH = 16, 64
+"""Most reasons for waiting that are passed on, and their length: an engine has two or three words for it."""
+
 Counts = Mapping[Hashable, float]
 """Raw counters, one for each series: resets are told apart per series."""
 
@@ -474,7 +477,9 @@ def _read_capacity(page: _Page, models: dict[str, _Builder]) -> None:
 def _read_vllm(page: _Page, models: dict[str, _Builder]) -> None:
     for labels, value in page.samples.get(_BY_REASON, ()):
         model, reason = page.model(labels), labels.get("reason", "")
-        if model in models and 0 <= value < math.inf:
+        told = models[model].by_reason if model in models else {}
+        bounded = len(reason) <= REASON_LENGTH and (reason in told or len(told) < REASONS)
+        if model in models and bounded and 0 <= value < math.inf:
             models[model].by_reason[reason] = models[model].by_reason.get(reason, 0.0) + value
     for labels, value in page.samples.get(_SLEEP, ()):
         model = page.model(labels)

@@ -10,6 +10,7 @@ import http.client
 import itertools
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -33,6 +34,7 @@ from obs.errors import InputError
 from obs.prom.server import PrivatePrometheus, free_port
 from obs.render.prometheus import rule_files
 from obs.sidecar import detect, scrape, webconfig
+from obs.sidecar import server as server_module
 from obs.sidecar.reader import Reader
 from obs.sidecar.readiness import STATUSES, Prober, known_vulnerabilities
 from obs.sidecar.sampler import Sampler
@@ -113,10 +115,13 @@ HALF = page("vllm-0.32-light")[:20000]
     ("bad_encoding", sends(respond(b"x", headers="Content-Encoding: br\r\n"))),
     ("bad_encoding", sends(respond(b"not gzip", headers="Content-Encoding: gzip\r\n"))),
     ("truncated", sends(respond(gzip.compress(HALF)[:-10], headers="Content-Encoding: gzip\r\n"))),
+    ("bad_encoding", sends(respond(gzip.compress(b"vllm:x 1\n") * 2, headers="Content-Encoding: gzip\r\n"))),
     ("http_status", sends(respond(b"no", status="500 Oh"))),
     ("redirect", sends(respond(b"", status="302 Found", headers="Location: http://192.0.2.1/metrics\r\n"))),
     ("redirect", sends(respond(b"", status="302 Found", headers="Location: https://127.0.0.1/metrics\r\n"))),
     ("redirect", sends(respond(b"", status="307 Found", headers="Location: /metrics\r\n"))),
+    *(("redirect", sends(respond(b"", status="302 Found", headers=f"Location: {where}\r\n")))
+      for where in ("http://[", "//[::1", "http://127.0.0.1:99999/", "http://127.0.0.1:1@127.0.0.1/", "file:///etc/passwd")),
     ("empty", sends(respond(b""))),
     ("html", sends(respond(b"<html><body>Login</body></html>"))),
     ("json", sends(respond(b"[]"))),
@@ -173,11 +178,26 @@ def test_credentials_go_to_the_target_only_and_into_no_text(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("url", ["ftp://h/", "file:///etc/passwd", "http://u:p@h/", "http://h:99999/", "nonsense",
-                                 "http://h/a b"])
-def test_bad_urls(url: str) -> None:
+                                 "http://h/a b", "http:/u:p@h/", "x:u:p@h", "//u:p@h/", "http://[::1", "http://u:p@[::1/",
+                                 "http://h:u:p@", "http://h/?u:p#u:p ", "u:p@x://h"])
+def test_bad_urls_are_refused_and_their_credentials_not_shown(url: str) -> None:
     with pytest.raises(InputError) as bad:
         fetcher(url)
     assert "u:p" not in str(bad.value)
+    assert "u:p" not in scrape.shown(url)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_garbage_after_any_status_line_has_a_reason(seed: int) -> None:
+    source = random.Random(seed)
+    heads = (b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n",
+             b"HTTP/1.1 200 OK\r\nContent-Length: ", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
+             b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", b"HTTP/1.1 302 F\r\nLocation: ")
+    for _ in range(12):
+        tail = bytes(source.choices(b"0123456789abcdef\r\n:; -{}\"=vllm_", k=source.randint(0, 600)))
+        garbage = source.choice(heads) + source.choice((source.randbytes(source.randint(0, 2000)), tail))
+        assert failure(sends(garbage), timeout=0.3) in scrape.REASONS, garbage
 
 
 # --- replay at speed -------------------------------------------------------------------------------------------
@@ -396,6 +416,105 @@ def test_many_and_idle_connections_do_not_stop_it(served: SidecarServer) -> None
         for _ in range(20):
             stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=5))
         assert get(served, "/metrics")[0] == 200
+
+
+def closed_by_server(link: socket.socket, seconds: float) -> float:
+    """Seconds until the server ends the connection; what it says before is read."""
+    begun = time.monotonic()
+    link.settimeout(seconds)
+    with contextlib.suppress(ConnectionError):
+        while link.recv(65536):
+            pass
+    return time.monotonic() - begun
+
+
+def test_a_client_that_drips_its_request_is_cut_off(served: SidecarServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then does not keep a connection: the whole head has one deadline."""
+    monkeypatch.setattr(server_module, "REQUEST_SECONDS", 0.5)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=5) as link:
+        ended = threading.Event()
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                link.sendall(b"GET /metrics HTTP/1.1\r\n")
+                while not ended.is_set():
+                    link.sendall(b"X")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        assert closed_by_server(link, 5) < 4
+        ended.set()
+        thread.join(5)
+    assert get(served, "/healthz")[0] == 200
+
+
+def test_a_head_of_many_kilobytes_is_cut_off(served: SidecarServer) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=5) as link:
+        with contextlib.suppress(ConnectionError):
+            link.sendall(b"GET /metrics HTTP/1.1\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 8000) for n in range(90)))
+        assert closed_by_server(link, 5) < 4
+
+
+def test_idle_connections_give_way(served: SidecarServer) -> None:
+    """More of them than there are places, and Prometheus is still served."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * server_module.CONNECTIONS):
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=5))
+        begun = time.monotonic()
+        assert get(served, "/metrics")[0] == 200
+        assert time.monotonic() - begun < 4
+    eventually("all places free", 5, lambda: len(served.waiting) == 0)
+
+
+def test_a_request_with_a_body_ends_the_connection(served: SidecarServer) -> None:
+    """The body is not read: were the connection kept, it would be taken for the next request."""
+    with socket.create_connection(("127.0.0.1", served.port), timeout=5) as link:
+        link.sendall(b"GET /healthz HTTP/1.1\r\nContent-Length: 40\r\n\r\nGET /signals HTTP/1.1\r\nHost: smuggled\r\n\r\n")
+        found = b""
+        with contextlib.suppress(ConnectionError):
+            while chunk := link.recv(65536):
+                found += chunk
+    assert found.count(b"HTTP/1.1 ") == 1
+    assert b"llm_" not in found
+
+
+def test_many_at_once(served: SidecarServer) -> None:
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(get(served, "/metrics")[0])) for _ in range(48)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert found == [200] * 48
+
+
+def test_garbage_from_clients_is_answered_or_dropped(served: SidecarServer) -> None:
+    source = random.Random(7)
+    for start in (b"", b"GET ", b"GET /metrics HTTP/9.9\r\n", b"GET /metrics HTTP/1.1\r\nAccept: ",
+                  b"GET /metrics HTTP/1.1\r\nAuthorization: Basic ", b"GET //x HTTP/1.1\r\nHost: a\r\nHost: b\r\n"):
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", served.port), timeout=5) as link, \
+                    contextlib.suppress(ConnectionError):
+                link.sendall(start + source.randbytes(200) + b"\r\n\r\n")
+                link.shutdown(socket.SHUT_WR)
+                closed_by_server(link, 5)
+    status, headers, text = get(served, "/metrics", {"Accept": "application/openmetrics-text;version=;q=x,;,a/b;c"})
+    assert status == 200
+    assert "llm_scaling_load_ratio" in text
+    # nothing of a request comes back in a header of the answer
+    status, headers, _ = get(served, "/metrics%0d%0aX-Evil:%201?a%0d%0ab")
+    assert status == 404
+    assert "X-Evil" not in headers
+
+
+def test_two_headers_in_an_authorization_file_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    for text in ("Bearer s3cret\nX-Evil: 1", "Bearer s3cret\x0bx", "", "Bearer s3crét"):
+        file.write_text(text)
+        with pytest.raises(InputError) as bad:
+            sidecar._authorization(str(file))
+        assert "s3cr" not in str(bad.value)
 
 
 def basic(name: str, password: str) -> dict[str, str]:
