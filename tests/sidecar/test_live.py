@@ -34,6 +34,7 @@ from obs.errors import InputError
 from obs.prom.server import PrivatePrometheus, free_port
 from obs.render.prometheus import rule_files
 from obs.sidecar import detect, scrape, webconfig
+from obs.sidecar import sampler as sampler_module
 from obs.sidecar import server as server_module
 from obs.sidecar.reader import Reader
 from obs.sidecar.readiness import STATUSES, Prober, known_vulnerabilities
@@ -203,25 +204,75 @@ def test_garbage_after_any_status_line_has_a_reason(seed: int) -> None:
 # --- replay at speed -------------------------------------------------------------------------------------------
 
 
-def test_replay_of_the_saturated_phase_through_http() -> None:
-    """The recording is served 25 times faster than life; rates scale with the speed, ratios do not."""
-    speed = 25.0
-    phase = [(at, body) for at, body in recording("vllm-0.32-incident") if 1796023816 <= at < 1796023967]
+@pytest.mark.parametrize(("speed", "seconds"), [(25.0, 151), (1.0, 11)], ids=["25 x", "as recorded"])
+def test_replay_of_the_saturated_phase_through_http(speed: float, seconds: int) -> None:
+    """A faster replay scales rates with the speed, ratios not."""
+    phase = [(at, body) for at, body in recording("vllm-0.32-incident") if 1796023816 <= at < 1796023816 + seconds]
     with FakeEngine(phase[0][1]) as engine:
         one = Sampler(fetcher(engine.url), Reader(detect.needed_names("auto")),
                       Signals(Settings(interval=0.2, window=60.0)))
-        start, usage = time.monotonic(), []
+        start, usage, tokens = time.monotonic(), [], []
         for at, body in phase:
             engine.body = body
             time.sleep(max(0.0, start + (at - phase[0][0]) / speed - time.monotonic()))
             assert one.sample() == "ok"
             usage.append(float(re.search(rb"^vllm:kv_cache_usage_perc\S* (\S+)$", body, re.M)[1]))  # type: ignore[index]
+            tokens.append(float(re.search(rb"^vllm:generation_tokens_total\S* (\S+)$", body, re.M)[1]))  # type: ignore[index]
         model = one.snapshot().models[0]
-    assert model.counters["llm_generation_tokens_total"] == 281_058 - 105_176
+    assert model.counters["llm_generation_tokens_total"] == tokens[-1] - tokens[0]
     rate = model.signals["llm_decode_throughput_tokens_per_second"].value
     assert rate is not None
-    assert rate / speed == pytest.approx(1172.5, rel=0.01)
+    assert rate / speed == pytest.approx((tokens[-1] - tokens[0]) / (phase[-1][0] - phase[0][0]), rel=0.02)
+    if seconds == 151:  # the whole phase: the figure of the recordings' README
+        assert tokens[-1] - tokens[0] == 281_058 - 105_176
+        assert rate / speed == pytest.approx(1172.5, rel=0.01)
     assert model.signals["llm_kv_cache_usage_ratio"].value == pytest.approx(sum(usage) / len(usage))
+
+
+def test_replay_of_triton_s_overload_through_http() -> None:
+    """Fifty times faster: pending requests are the page's, the queue time is a quotient of counters and has no clock."""
+    def doubler(body: bytes, name: str) -> float:
+        return float(re.search(rf'^nv_inference_{name}{{model="doubler"\S* (\S+)$'.encode(), body, re.M)[1])  # type: ignore[index]
+
+    phase = [(at, body) for at, body in recording("triton-2.51-incident") if 1796023120 < at < 1796023260]
+    with FakeEngine(phase[0][1]) as engine:
+        one = Sampler(fetcher(engine.url), Reader(detect.needed_names("auto")), Signals(Settings(interval=0.2)))
+        assert one.sample() == "ok"
+        for (_, before), (_, body) in itertools.pairwise(phase):
+            engine.body = body
+            time.sleep(0.1)
+            assert one.sample() == "ok"
+            found = next(model for model in one.snapshot().models if model.name == "doubler").signals
+            assert found["triton_model_pending_requests"].value == doubler(body, "pending_request_count")
+            waited, answered = (doubler(body, name) - doubler(before, name) for name in
+                                ("queue_duration_us", "request_success"))
+            assert found["triton_model_queue_time_mean_seconds"].value == pytest.approx(waited / answered / 1e6)
+
+
+def test_samples_keep_their_plan_with_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is up to 5 % of an interval early or late, and that never adds up."""
+    now = [0.0]
+    waits: list[float] = []
+
+    class Stop:
+        def is_set(self) -> bool:
+            return len(waits) >= 200
+
+        def wait(self, seconds: float) -> None:
+            waits.append(seconds)
+            now[0] += seconds
+
+    monkeypatch.setattr(sampler_module, "time", argparse.Namespace(monotonic=lambda: now[0], perf_counter=time.perf_counter))
+    taken: list[float] = []
+    one = Sampler(fetcher("http://127.0.0.1:1/"), Reader(()), Signals(Settings(interval=2.0)), rng=random.Random(3))
+    monkeypatch.setattr(one, "sample", lambda: taken.append(now[0]))
+    monkeypatch.setattr(one, "_stop", Stop())
+    one._sample_loop()
+    late = [at - 2.0 * number for number, at in enumerate(taken)]
+    assert len(taken) == 200
+    assert all(abs(one) <= 0.1 + 1e-9 for one in late)
+    assert max(late) > 0.05
+    assert min(late) < -0.05
 
 
 def test_change_is_visible_within_an_interval() -> None:
