@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 DEFAULT_RUNBOOKS = "https://github.com/obs-inference/obs/blob/main/alerts/runbooks"
-DEFAULT_ENGINES: tuple[EngineName, ...] = ("triton", "triton-vllm", "triton-trtllm", "vllm", "dcgm")
+DEFAULT_ENGINES: tuple[EngineName, ...] = ("triton", "triton-vllm", "triton-trtllm", "vllm", "dcgm", "sidecar")
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")

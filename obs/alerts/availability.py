@@ -28,8 +28,8 @@ def group(config: Config) -> Group:
         )
     flap = duration(config.window("flap"))
     share = number(config.limit("replica_majority"))
-    # A native vLLM server serves one model: its peers in a job may well serve others.
-    alone = one_of("engine", ["vllm", "dcgm"], negate=True)
+    # A native vLLM server serves one model: its peers in a job may well serve others. A sidecar serves none.
+    alone = one_of("engine", ["vllm", "dcgm", "sidecar"], negate=True)
     peers = f"count {by(L.job)} (count {by(L.instance)} ({selector(server, alone)}))"
     holders = f"count {by(L.model_name)} (count {by((*L.instance, 'model'))} ({selector(loaded, alone)}))"
     remembered = f"A server is remembered for {duration(config.window('known'))} after its last good scrape"

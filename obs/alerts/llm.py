@@ -7,6 +7,7 @@ import math
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import block, by, duration, indent, number, on
+from obs.recordings.beside import suspect
 from obs.recordings.names import labels, series
 from obs.recordings.rules import recorded
 
@@ -26,6 +27,11 @@ def group(config: Config) -> Group | None:
     no_gauge = NoData(
         "silent", "Triton's vLLM backend exports no such gauge; the obs sidecar estimates it.", "LLMStatsStuck",
     )
+    #: Triton's vLLM backend hides these gauges; what the sidecar derives in their place says so.
+    estimate = (
+        '{{ if eq $labels.source "estimate" }} The obs sidecar estimates these figures, for the engine hides them: see '
+        "llm_signal_info.{{ end }}"
+    ) if "sidecar" in config.engines else ""
     demand_floor = number(config.limit("waiting_demand"))
     instance = (*L.instance_model, "engine")
     steps = f"max_over_time({series('instance_model', 'engine_steps', 'changes')}[{stuck}])"
@@ -48,19 +54,21 @@ def group(config: Config) -> Group | None:
         if recorded(config, "requests_paused"):
             pressure.append(f"avg_over_time({paused}[{window}]) > 0")
         demand = "\nor\n".join(pressure)
-        full = f"max {by(instance)} (avg_over_time({ranks}[{window}])) > {number(config.limit('kv_usage'))}"
+        # The sidecar's `source` stays to be named in the text.
+        source = ("source",) if "sidecar" in config.engines else ()
+        full = f"max {by((*instance, *source))} (avg_over_time({ranks}[{window}])) > {number(config.limit('kv_usage'))}"
         saturated = f"{full}\nand {on(instance)}\n(\n{indent(demand)}\n){hung_here}"
         # Without a sign of demand a full cache is no saturation, and there is nothing to say.
         if pressure:
             alert(
                 "LLMKVCacheSaturated",
                 # On one and the same server: a full one that nobody waits for and a queue elsewhere are no saturation.
-                f"max {by(keep)} {block(saturated)}",
+                f"max {by((*keep, *source))} {block(saturated)}",
                 "5m", "warning",
                 "{{ $labels.model }} has its KV cache full and requests waiting",
                 "The KV cache of {{ $labels.model }} is {{ $value | humanizePercentage }} full (fullest rank) while "
                 "requests wait or are preempted: more load only lengthens the queue. Add replicas, or lower "
-                "concurrency or context length.",
+                f"concurrency or context length.{estimate}",
                 no_gauge, ("limits.kv_usage", "limits.waiting_demand"),
                 (
                     "A full cache without waiting requests is a healthy full batch and does not fire.",
@@ -99,7 +107,7 @@ def group(config: Config) -> Group | None:
             "{{ $value | humanize }} requests wait for {{ $labels.model }}, and more each minute or more than it runs, while "
             "the KV cache is "
             f"below {config.limit('kv_low'):.0%}: prefill (long prompts) or the number of batch slots is the limit, "
-            "not memory.",
+            f"not memory.{estimate}",
             no_gauge, ("limits.waiting_floor", "limits.pending_growth", "limits.kv_low", "windows.growth"),
             (
                 "TensorRT-LLM before 0.18 has no waiting gauge: its queue is not judged.",
@@ -111,6 +119,8 @@ def group(config: Config) -> Group | None:
         awake = ""
         if "vllm" in config.engines:
             awake = f"\nunless {on(L.instance_model)}\n{series('instance_model', 'sleeping', 'present')}"
+        if "sidecar" in config.engines:  # told sooner, by LLMEngineStalled
+            awake += f"\nunless {on((config.cluster, config.namespace, config.pod, 'model'))}\n{suspect(config)}"
         alert(
             "LLMStatsStuck",
             f"min_over_time({mine}[{stuck}]) > 0\nand\nchanges({mine}[{stuck}]) == 0\nand {on(instance)}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from obs.alerts import availability, errors, gpu, idle, latency, llm, queue, slo, traffic
+from obs.alerts import availability, errors, gpu, idle, latency, llm, queue, sidecar, slo, traffic
 from obs.config import Config, nearest
 from obs.errors import ConfigError
 from obs.model.rule import Alert, Group
@@ -23,6 +23,7 @@ SUBJECTS: tuple[Subject, ...] = (
     gpu.group,
     idle.group,
     llm.group,
+    sidecar.group,
 )
 
 #: Alerts that exist only for models that declare an objective in ``obs.yaml``.

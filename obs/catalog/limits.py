@@ -135,6 +135,8 @@ LIMITS: tuple[Limit, ...] = (
     Limit("windows", "known", "duration", 21600.0,
           "how long a server that once answered is remembered when selectors.jobs does not name its job",
           10.0, 604800.0),
+    Limit("windows", "startup", "duration", 1800.0,
+          "how long an engine may take to come up the first time: large models load for many minutes", 10.0, 86400.0),
     Limit("windows", "flap", "duration", 900.0, "in which target changes are counted", 10.0, 86400.0),
     Limit("windows", "aborts", "duration", 900.0, "in which started and finished requests are balanced",
           10.0, 86400.0),

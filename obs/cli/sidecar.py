@@ -163,7 +163,7 @@ def _authorization(file: str) -> str:
         text = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--authorization-file {file}: {getattr(error, 'strerror', None) or 'cannot be read'}") from None
-    if not text or not text.isascii() or "\n" in text or "\r" in text:
+    if not text or not text.isascii() or not text.isprintable():  # a line feed would be a header of its own
         raise InputError(f"--authorization-file {file}: must hold one line, like: Bearer <token>")
     return text
 

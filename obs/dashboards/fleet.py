@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from obs.config import Config
-from obs.dashboards import panels
+from obs.dashboards import panels, variables
 from obs.dashboards.panels import House
+from obs.engines import BY_NAME as ENGINES
 from obs.model.dashboard import Dashboard, Panel, Query, Row, Threshold
 from obs.promql import by, indent, on, quote, selector
 from obs.recordings.names import series
+from obs.recordings.rules import EngineRules
 
 _FIRING, _OF_A_MODEL = 'alertstate="firing"', 'model!=""'
 _BLIND = (
@@ -44,6 +46,7 @@ def dashboard(config: Config) -> Dashboard:
             ),
         )),
         Row("Servers", (*_targets(h), *_replicas(h), *panels.gpu_memory(h))),
+        Row("Repository and versions (obs sidecar)", _sidecar(h)),
     )
     return Dashboard(
         "obs-fleet", "obs-fleet", "Inference / Fleet",
@@ -158,7 +161,7 @@ def _replicas(h: House) -> tuple[Panel, ...]:
     if not h.has("instance_model", "model_loaded", "present"):
         return ()
     loaded = h.series("instance_model", "model_loaded", "present")
-    server = selector(series("instance", "server", "present"))
+    server = selector(series("instance", "server", "present"), 'engine!="sidecar"')
     share = (
         f"count {by(h.labels.model_name)} (count {by((*h.labels.instance, 'model'))} ({loaded}))\n"
         f"/ {on(h.labels.job)} group_left ()\n"
@@ -170,4 +173,35 @@ def _replicas(h: House) -> tuple[Panel, ...]:
         "the others are expected to as well (InferenceModelMissingOnReplica); below that it is taken as meant so. "
         "Servers that are down are left out.",
         max=1.0, no_value="no model",
+    )
+
+
+def _sidecar(h: House) -> tuple[Panel, ...]:
+    """What Triton's own API tells its sidecar, and Prometheus nobody else."""
+    if "sidecar" not in h.config.engines:
+        return ()
+    own, here = EngineRules(ENGINES["sidecar"], h.config), variables.matchers(h.config, "cluster", "namespace")
+    place = {h.config.cluster: "Cluster", h.config.namespace: "Namespace", "job": "Job"}
+    missing = own.select("triton_model_info", 'state!="READY"', here)
+    hole, info = own.select("llm_engine_vulnerable_info", here), own.select("llm_engine_info", here)
+    same = on(h.labels.instance)
+    return (
+        *panels.table(
+            "Models that are not ready",
+            (("Servers", "short", f"count {by((*h.labels.model, 'state', 'reason'))} ({missing})"),),
+            "From Triton's repository index. UNAVAILABLE with a reason failed to load, \"unloaded\" was meant so, UNKNOWN "
+            "was never loaded. A new version directory shows only once Triton looks for it.",
+            names={**place, "model": "Model", "version": "Version", "state": "State", "reason": "Triton's reason"},
+            width=14, height=8, no_value="none, or no sidecar",
+        ),
+        *panels.table(
+            "Servers with a known vulnerability",
+            (("Servers", "short",
+              f"count {by((*h.labels.job, 'id', 'status', 'version'))} (\n  {hole}\n  * {same} group_left (version)\n"
+              f"  {info}\n  or\n  {hole}\n  unless {same}\n  {info}\n)"),),
+            "By the server's version and a small table in the sidecar; \"unknown\" is a version that cannot rule it out. An "
+            "empty table is no proof of safety: a server without a sidecar is not in it.",
+            names={**place, "version": "Version", "id": "Vulnerability", "status": "Status"},
+            width=10, height=8, no_value="none known, or no sidecar",
+        ),
     )

@@ -6,7 +6,7 @@ from obs.config import Config
 from obs.dashboards import panels
 from obs.dashboards.panels import House
 from obs.engines import BY_NAME as ENGINES
-from obs.model.dashboard import Dashboard, Panel, Query, Row
+from obs.model.dashboard import Dashboard, Panel, Query, Row, Threshold
 from obs.model.metric import Histogram, Missing, Native
 from obs.promql import block, by, duration, number, on, quote
 
@@ -25,6 +25,7 @@ def dashboard(config: Config) -> Dashboard | None:
         Row("Distributions", _heatmaps(h)),
         Row("Ranks, transfers and sleep", _details(h), collapsed=True),
         Row("How requests end", _endings(h), collapsed=True),
+        Row("Beside the engine (obs sidecar)", _sidecar(h), collapsed=True),
     )
     return Dashboard(
         "obs-llm", "obs-llm", "Inference / LLM engines",
@@ -231,6 +232,74 @@ def _details(h: House) -> tuple[Panel, ...]:
             "Engines put to sleep on purpose: no capacity, no traffic, and no alert for that. Only servers that are "
             "asleep are listed; vLLM before 0.11.1 does not tell.",
             {1: ("asleep", "blue")}, width=6, no_value="none asleep, or not exported",
+        ),
+    )
+
+
+def _sidecar(h: House) -> tuple[Panel, ...]:
+    """What the sidecar says, pod by pod: also of engines that hide it."""
+    if "sidecar" not in h.config.engines:
+        return ()
+    pod = f"{{{{model}}}} {{{{{h.config.pod}}}}} {{{{instance}}}}"
+    gone = "no sidecar, or withheld: see the table of signals"
+
+    def query(metric: str, what: str) -> Query:
+        return Query(h.beside(metric), f"{pod} {what}")
+
+    suspect, up = h.beside("llm_engine_suspect"), h.beside("llm_engine_up")
+    named = ("model", "signal", "source", "reason")
+    told = h.beside("llm_signal_info", more=("signal", "source", "reason"))
+    return (
+        *panels.ratio(
+            "Load to scale on",
+            [query("llm_scaling_load_ratio", "now"), query("llm_scaling_projected_load_ratio", "in 30 s")],
+            "llm_scaling_load_ratio of each pod, the larger of KV-cache usage and decode demand: 100 % (line) is full at the "
+            "SLO, more is possible. Autoscalers aim at 75 %. Without a configured decode capacity it is the KV cache "
+            "alone and misses decode-bound load.",
+            thresholds=(Threshold(1.0),), no_value=gone,
+        ),
+        *panels.ratio(
+            "Saturation",
+            [query("llm_scaling_saturation_ratio", "saturation"), query("llm_scaling_decode_demand_ratio", "decode demand"),
+             query("llm_decode_throughput_ratio", "decode throughput")],
+            "The fullest of KV cache, waiting requests and slots over their targets; demand and throughput over the decode "
+            "capacity. Demand above a throughput that no longer grows: the engine is full. The last two need a "
+            "configured capacity.",
+            thresholds=(Threshold(1.0),), no_value=gone,
+        ),
+        *panels.latency(
+            "Time until the KV cache is full", [query("llm_kv_cache_exhaustion_seconds", "")],
+            "At the growth of the last 60 s; an hour at most. No line while the cache does not grow: that is the usual "
+            "case. Noisy by nature: to look at, not to scale on.",
+            no_value="not filling up, or no sidecar",
+        ),
+        *panels.rate(
+            "Decode throughput, by pod",
+            [query("llm_decode_throughput_tokens_per_second", "15 s"),
+             query("llm_decode_throughput_instant_tokens_per_second", "last sample")],
+            "Generated tokens per second at the sidecar's own sampling, finer than a scrape sees. Where the engine counts a "
+            "request's tokens at its end the mean is of 60 s, and the table of signals says engine_at_finish.",
+            unit="tokens/s", no_value=gone,
+        ),
+        *panels.states(
+            "Engines as their sidecar sees them",
+            [Query(f"2 * ({suspect} == 1)", f"{pod} suspect"), Query(up, f"{{{{{h.config.pod}}}}} {{{{instance}}}}")],
+            "Each sidecar's last good sample of its engine, and whether its figures are frozen while requests are there "
+            "(suspect: LLMEngineStalled). A sidecar that is down has no line.",
+            {0: ("down", "red"), 1: ("up", "green"), 2: ("suspect", "orange")}, no_value="no sidecar",
+        ),
+        *panels.table(
+            "Signals: served or withheld",
+            (("Pods", "short", f"count {by((*h.labels.model_name, 'engine', *named[1:]))} ({told})" if told else ""),),
+            "Each signal by how it is derived and, where it is withheld, why: \"estimate\" is computed from other figures "
+            "(Triton's vLLM backend hides its gauges), \"config\" needs a figure from the configuration. Not growing, no "
+            "observations and asleep are no faults.",
+            names={h.config.cluster: "Cluster", h.config.namespace: "Namespace", "job": "Job", "model": "Model",
+                   "engine": "Engine", "signal": "Signal", "source": "Source", "reason": "Withheld because"},
+            no_value="no sidecar",
+            overrides=(panels.column("Withheld because", noValue="served"),),
+            options={"sortBy": [{"displayName": "Withheld because", "desc": True}]},
+            width=8, height=8,
         ),
     )
 

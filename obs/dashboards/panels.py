@@ -134,6 +134,20 @@ class House:
         here = ",".join(part for part in (native.matchers, variables.matchers(self.config, *_JOB)) if part)
         return self._chosen(rules.rate(tuple(keep), dataclasses.replace(native, matchers=here)))
 
+    def beside(self, metric: str, *matchers: str, more: tuple[str, ...] = ()) -> str:
+        """A series of the sidecar per pod, model and kind of engine, "" where none is configured.
+
+        Not narrowed by the chosen job, for the sidecar's may be another one than its engine's, nor by a model's alias.
+        """
+        if "sidecar" not in self.config.engines:
+            return ""
+        rules = EngineRules(ENGINES["sidecar"], self.config)
+        here, keep = variables.matchers(self.config, "cluster", "namespace"), self.labels.instance
+        if "model_name" in rules.engine.metric(metric).labels:
+            keep = (*keep, "model")
+            here += "" if self.config.aliases else ',model_name=~"$model"'
+        return rules.aggregate("max", (*keep, "engine", *more), rules.select(metric, *matchers, here))
+
     def _chosen(self, text: str) -> str:
         """Raw series narrowed by the variables: their own labels may be called otherwise."""
         return f"{block(text)}\nand {on(self.labels.model)}\n{self.series('model', 'model_loaded', 'count')}"

@@ -25,6 +25,9 @@ _engine = partial(Metric, labels=("engine",), values=_VALUES, evidence="document
 _own = partial(Metric, evidence="documented", source="obs/sidecar")
 _triton = partial(Metric, evidence="documented", source="obs/sidecar, from Triton's health and repository API")
 
+#: signal -> the engines (as in the label ``engine``) for which the sidecar's figure is computed from others: they hide it.
+ESTIMATED = dict.fromkeys(("requests_running", "requests_waiting", "kv_cache_usage"), ("triton_vllm",))
+
 _CAPACITY = "a decode capacity (--decode-capacity or --models-file)"
 
 ENGINE = Engine(
@@ -115,8 +118,9 @@ ENGINE = Engine(
         _engine("llm_engine_info", "info", "1", "The engine's version, as it says itself.",
                 labels=("engine", "version")),
         _engine("llm_engine_vulnerable_info", "info", "1",
-                "A known vulnerability that this version has, by a small table; source says where that is known from.",
-                labels=("engine", "id", "source")),
+                "A known vulnerability that this version has (status affected), or that its version cannot rule out "
+                "(unknown), by a small table; source says where that is known from.",
+                labels=("engine", "id", "status", "source"), values={**_VALUES, "status": ("affected", "unknown")}),
         _model("llm_engine_suspect", "gauge", "1",
                "1 when requests are there and nothing has moved for many samples: the engine's figures are frozen and "
                "its signals withheld."),

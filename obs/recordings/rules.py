@@ -30,6 +30,7 @@ from obs.promql import (
     scaled,
     selector,
 )
+from obs.recordings.beside import sidecar_labels, stand_in
 from obs.recordings.names import Labels, labels, series
 
 #: Signals whose observations are also counted (``:rate``): the traffic floor of their quantiles (finished
@@ -67,7 +68,8 @@ class EngineRules:
         self.engine = engine
         self.name = recorded_as.name if recorded_as else engine.name
         self.config = config
-        self.labels: Labels = labels(config)
+        self.labels: Labels = sidecar_labels(config) if engine.name == "sidecar" else labels(config)
+        self.signal: Signal | None = None
         self.window = duration(config.window("rate"))
         self.rules: list[Recording] = []
 
@@ -91,6 +93,8 @@ class EngineRules:
             for served, alias in sorted(self.config.aliases.items()):
                 inner = call("label_replace", inner, '"model"', quote(alias.replace("$", "$$")), '"model"',
                              quote(escape_regex(served)))
+        if engine.name == "sidecar" and self.signal is not None:
+            inner = stand_in(self.config, self.signal, inner)
         if "rank" in keep and engine.rank_label:
             inner = call("label_replace", inner, '"rank"', '"$1"', quote(engine.rank_label), '"(.+)"')
         if "gpu_uuid" in keep and engine.name == "dcgm":
@@ -147,6 +151,7 @@ class EngineRules:
 
     def write(self) -> tuple[Recording, ...]:
         for signal in SIGNALS:
+            self.signal = signal
             sources = self.engine.signals[signal.name]
             if isinstance(sources, Missing):
                 if signal.name in self.engine.inherits:

@@ -116,8 +116,9 @@ def _model(found: Found, model: ModelState) -> None:
 def _readiness(found: Found, snapshot: Snapshot, readiness: Readiness) -> None:
     if readiness.version:
         _put(found, "llm_engine_info", 1, engine=snapshot.engine, version=readiness.version)
-    for hole in readiness.vulnerabilities:
-        _put(found, "llm_engine_vulnerable_info", 1, engine=snapshot.engine, id=hole.id, source=hole.source)
+    for one in readiness.vulnerabilities:
+        _put(found, "llm_engine_vulnerable_info", 1, engine=snapshot.engine, id=one.hole.id, status=one.status,
+             source=one.hole.source)
     if readiness.kind != "triton":
         return
     if readiness.ready is not None:

@@ -27,6 +27,9 @@ from obs.sidecar.reader import Labels, Samples
 RATIO_SLACK = 1.05
 """A ratio above this is garbage; up to here it is rounding, and reads 1."""
 
+REASONS, REASON_LENGTH = 16, 64
+"""Most reasons for waiting that are passed on, and their length: an engine has two or three words for it."""
+
 Counts = Mapping[Hashable, float]
 """Raw counters, one for each series: resets are told apart per series."""
 
@@ -218,11 +221,13 @@ def _names(source: Source | Mean) -> Iterator[str]:
         yield from (source.total.metric, source.count.metric)
 
 
+_SIGNALS = {**_GAUGES, **_COUNTERS, **_TIMES, "kv": "kv_cache_usage"}
+
+
 def _sources(dialect: Dialect, quantity: str) -> tuple[Source | Mean, ...]:
     if quantity in dialect.extra:
         return dialect.extra[quantity]
-    name = {**_GAUGES, **_COUNTERS, **_TIMES, "kv": "kv_cache_usage"}.get(quantity)
-    found = dialect.engine.signals.get(name, ()) if name else ()
+    found = dialect.engine.signals.get(_SIGNALS[quantity], ()) if quantity in _SIGNALS else ()
     return found if isinstance(found, tuple) else ()
 
 
@@ -266,13 +271,15 @@ class _Page:
 
     def parts(self, native: Native) -> dict[str, list[_Part]]:
         """The series that a native selects, by model; of the processes of one rank only the largest."""
+        if native.metric not in self.samples:
+            return {}
         found: dict[str, dict[tuple[str, Hashable], float]] = {}
         matches = _matchers(native.matchers)
         engine, same = self.dialect.engine, self.dialect.same
         for labels, value in self.samples.get(native.metric, ()):
             if not self.own(labels) or not matches(labels):
                 continue
-            if any(labels.get(label, wanted) != wanted for label, wanted in same.items()):
+            if same and any(labels.get(label, wanted) != wanted for label, wanted in same.items()):
                 continue
             rank = "/".join((labels.get(engine.rank_label, ""), labels.get(engine.version_label, "")))
             key = tuple(sorted((name, text) for name, text in labels.items() if name != "pid"))
@@ -355,10 +362,11 @@ def _first_native(page: _Page, quantity: str) -> Iterator[tuple[str, list[_Part]
     for source in _sources(page.dialect, quantity):
         if not isinstance(source, Native):
             continue
-        for model, parts in page.parts(source).items():
+        found = page.parts(source)
+        for model, parts in found.items():
             if model not in done:
                 yield model, parts, source
-        done.update(page.parts(source))
+        done.update(found)
 
 
 def _add_gauge(one: _Builder, quantity: str, values: Sequence[float]) -> None:
@@ -469,7 +477,9 @@ def _read_capacity(page: _Page, models: dict[str, _Builder]) -> None:
 def _read_vllm(page: _Page, models: dict[str, _Builder]) -> None:
     for labels, value in page.samples.get(_BY_REASON, ()):
         model, reason = page.model(labels), labels.get("reason", "")
-        if model in models and 0 <= value < math.inf:
+        told = models[model].by_reason if model in models else {}
+        bounded = len(reason) <= REASON_LENGTH and (reason in told or len(told) < REASONS)
+        if model in models and bounded and 0 <= value < math.inf:
             models[model].by_reason[reason] = models[model].by_reason.get(reason, 0.0) + value
     for labels, value in page.samples.get(_SLEEP, ()):
         model = page.model(labels)

@@ -21,6 +21,10 @@ from obs.sidecar.scrape import Page, ScrapeFailed
 
 HEADS = 20_000
 """Most line heads remembered: several times what an engine serves; a page with more is read slowly, not wrongly."""
+HEAD_BYTES = 8 * 1024 * 1024
+"""Most characters of heads remembered, whatever their number."""
+SERIES = 20_000
+"""Most needed series of one page. An engine serves some hundreds; what follows a page costs time for each of them."""
 
 Labels = Mapping[str, str]
 
@@ -48,20 +52,22 @@ class _Series:
 
 
 _SPACE = " \t"
-# No two alternatives start alike, so a hostile line costs time in proportion to its length.
+# No two repetitions can share a character, so a hostile line costs time in proportion to its length.
+_QUOTED = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _LINE = re.compile(
     r"[ \t]*(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)?[ \t]*"
-    r'(?:(?P<labels>\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\})|(?=[ \t]))(?P<rest>[ \t]*[^ \t{}"].*)',
+    rf'(?:(?P<labels>\{{[^"{{}}]*(?:{_QUOTED}[^"{{}}]*)*\}})|(?=[ \t]))(?P<rest>[ \t]*[^ \t{{}}"].*)',
     re.DOTALL,
 )
 # A line as nearly all are: told apart from a garbled one without being taken apart.
 _PLAIN = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?:[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*",?)*\})? ([^ \t]+)')
 _LABEL = re.compile(
-    r'[ \t]*(?:(?P<bare>[a-zA-Z_][a-zA-Z0-9_]*)|"(?P<quoted>(?:[^"\\]|\\.)*)")[ \t]*'
-    r'(?:(?P<equals>=)[ \t]*"(?P<value>(?:[^"\\]|\\.)*)"[ \t]*)?(?P<end>,|$)',
+    r'[ \t]*(?:(?P<bare>[a-zA-Z_][a-zA-Z0-9_]*)|"(?P<quoted>[^"\\]*(?:\\.[^"\\]*)*)")[ \t]*'
+    r'(?:(?P<equals>=)[ \t]*"(?P<value>[^"\\]*(?:\\.[^"\\]*)*)"[ \t]*)?(?P<end>,|$)',
     re.DOTALL,
 )
 _REST = re.compile(r"[ \t]*(?P<value>[^ \t]+)(?:[ \t]+-?[0-9][0-9.eE+-]*)?[ \t]*(?:#[ \t]*\{.*)?$", re.DOTALL)
+_BLANK = re.compile(r"[ \t]*\Z")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", '"': '"', "\\": "\\"}
 
@@ -73,6 +79,7 @@ class Reader:
         self._needed = needed if callable(needed) else frozenset(needed).__contains__
         self._limit = heads
         self._heads: dict[str, _Series | None] = {}
+        self._size = 0
         self.lines = 0
         """Lines of the last page."""
 
@@ -94,8 +101,9 @@ class Reader:
     def text(self, text: str) -> Samples:
         """The needed samples of a page's text."""
         heads = self._heads
-        if len(heads) >= self._limit:
+        if len(heads) >= self._limit or self._size >= HEAD_BYTES:
             heads.clear()
+            self._size = 0
         found: dict[_Series, float] = {}
         lines = text.split("\n")
         self.lines = len(lines)
@@ -115,6 +123,8 @@ class Reader:
                     raise ScrapeFailed("garbled", f"{value.strip()[:40]!r} is no number") from None
                 if "_" in value:
                     raise ScrapeFailed("garbled", f"{value.strip()[:40]!r} is no number")
+                if len(found) > SERIES:
+                    raise ScrapeFailed("too_large", f"more than {SERIES} series of the families that are read")
         samples: dict[str, list[Sample]] = {}
         seen: set[object] = set()
         for series, number in found.items():
@@ -151,7 +161,8 @@ class Reader:
         return series, rest["value"]
 
     def _remember(self, head: str, series: _Series | None) -> None:
-        if len(self._heads) < self._limit:
+        self._size += len(head)
+        if len(self._heads) < self._limit and self._size <= HEAD_BYTES:
             self._heads[head] = series
 
 
@@ -168,7 +179,7 @@ def _refuse_markup(text: str, content_type: str) -> None:
 def _labels(name: str, braces: str, line: str) -> tuple[str, dict[str, str]]:
     labels: dict[str, str] = {}
     inside, at = braces[1:-1], 0
-    while at < len(inside) and inside[at:].strip(_SPACE):
+    while _BLANK.match(inside, at) is None:
         match = _LABEL.match(inside, at)
         if match is None:
             raise ScrapeFailed("garbled", f"labels in {line[:80]!r}")

@@ -22,29 +22,41 @@ PATIENCE = 3
 """A server that does not answer so many probes in a row is not ready; one that answers "no" is not ready at once."""
 
 _NO_SUCH_PAGE = (404, 405, 501)
+_VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.[0-9]{1,6})?(?P<rest>.*)", re.DOTALL)
 
 STATES = ("READY", "LOADING", "UNLOADING", "UNAVAILABLE", "UNKNOWN")
 
 
 @dataclass(frozen=True)
 class Vulnerability:
-    """A known hole: servers of ``product`` below ``fixed_in`` have it."""
+    """A known hole: releases of ``product`` below ``fixed_in`` (major, minor) have it, releases from there on do not."""
 
     id: str
     product: str
-    fixed_in: tuple[int, ...]
+    fixed_in: tuple[int, int]
     source: str
 
 
-#: Small on purpose: what a scrape of the version alone can tell, each with where it is from.
+#: Small on purpose: what the version alone can tell, each line with where it is from.
 VULNERABILITIES: tuple[Vulnerability, ...] = (
     Vulnerability(
         "CVE-2026-47627", "triton", (2, 70),
-        "NVIDIA bulletin as given in this project's issue 4: containers up to 26.05 are affected. The container "
-        "26.07 is Triton 2.71.0 (its release notes) and every container raises the minor version by one, "
-        "so 26.06 is 2.70.",
+        "Containers up to 26.05 are affected (NVIDIA's bulletin, as this project's issue 4 gives it). Container to "
+        "version by TRITON_VERSION on triton-inference-server/server's branches: r26.05 has 2.69.0, r26.06 has 2.70.0.",
     ),
 )
+
+#: ``affected``: the version is below the first release without the hole. ``unknown``: the version cannot tell, because
+#: it cannot be read, or is a build from between two releases. Unknown is not safe, so it is reported too.
+STATUSES = ("affected", "unknown")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A vulnerability that this server has or may have. ``status`` is one of STATUSES."""
+
+    hole: Vulnerability
+    status: str
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,7 @@ class Readiness:
     live: bool | None = None
     version: str = ""
     models: Sequence[RepositoryModel] = ()
-    vulnerabilities: Sequence[Vulnerability] = ()
+    vulnerabilities: Sequence[Finding] = ()
     control_mode: str = ""
     index: bool = False
     dropped_models: int = 0
@@ -91,7 +103,7 @@ class Prober:
         status = self._status("/health")
         version = self._json("/version") if status is not None else None
         told = version.get("version", "") if isinstance(version, dict) else ""
-        return Readiness("openai", ready=self._ready(status), version=_short(told), vulnerabilities=())
+        return Readiness("openai", ready=self._ready(status), version=_short(told))
 
     def _triton(self) -> Readiness:
         status = self._status("/v2/health/ready")
@@ -161,13 +173,20 @@ class Prober:
             return None
 
 
-def known_vulnerabilities(product: str, version: str) -> tuple[Vulnerability, ...]:
-    """Those of the table that this version has; none when the version cannot be read."""
-    match = re.match(r"(\d+)\.(\d+)", version)
-    if match is None:
-        return ()
-    own = (int(match[1]), int(match[2]))
-    return tuple(one for one in VULNERABILITIES if one.product == product and own < one.fixed_in)
+def known_vulnerabilities(product: str, version: str) -> tuple[Finding, ...]:
+    """Those of the table that this version has or may have; a release that has none of them gives ()."""
+    match = _VERSION.fullmatch(version)
+    found = []
+    for hole in VULNERABILITIES:
+        if hole.product != product:
+            continue
+        own = (int(match[1]), int(match[2])) if match is not None else None
+        # "2.70.0dev" was built some time between the releases 2.69 and 2.70: with or without the mend.
+        if own is None or (own == hole.fixed_in and match is not None and match["rest"]):
+            found.append(Finding(hole, "unknown"))
+        elif own < hole.fixed_in:
+            found.append(Finding(hole, "affected"))
+    return tuple(found)
 
 
 def summary(found: Readiness) -> Mapping[str, object]:
@@ -175,7 +194,9 @@ def summary(found: Readiness) -> Mapping[str, object]:
     return {
         "ready": found.ready,
         "version": found.version,
-        "vulnerabilities": [{"id": one.id, "source": one.source} for one in found.vulnerabilities],
+        "vulnerabilities": [
+            {"id": one.hole.id, "status": one.status, "source": one.hole.source} for one in found.vulnerabilities
+        ],
         "models": [
             {"name": one.name, "version": one.version, "state": one.state, "reason": one.reason, "ready": one.ready}
             for one in found.models

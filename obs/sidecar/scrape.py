@@ -73,12 +73,8 @@ class Target:
 
     def split(self) -> SplitResult:
         """The URL's parts; InputError when it is not one that we would fetch."""
-        parts = urlsplit(self.url)
-        try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+        parts = _parts(self.url)
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"{shown(self.url)!r} is no http(s) URL; write it like http://127.0.0.1:8000/metrics")
         if parts.username or parts.password:
             raise InputError("the URL must not hold credentials; put them in a file for --authorization-file")
@@ -88,9 +84,25 @@ class Target:
 
 
 def shown(url: str) -> str:
-    """The URL without user, password and query: what may be logged."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    """The URL without user, password and query: what may be logged.
+
+    Also of one that is no URL: whatever stands before an @ may be a password, so nothing of that is shown.
+    """
+    bare = re.split(r"[?#]", url, maxsplit=1)[0]
+    scheme, mark, rest = bare.partition("://")
+    if "@" in bare:
+        return (f"{scheme}://" if mark and "@" not in scheme else "") + bare.rpartition("@")[2]
+    return scheme + mark + rest
+
+
+def _parts(url: str) -> SplitResult | None:
+    """The URL's parts; None where it has none, or a port that is no port."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
 
 
 class Fetcher:
@@ -125,15 +137,18 @@ class Fetcher:
         deadline = time.monotonic() + self._timeout
         url = self._target.url if path is None else urljoin(self._target.url, path)
         for _ in range(REDIRECTS + 1):
-            parts = urlsplit(url)
-            if (parts.scheme, parts.hostname, _port(parts)) != (
+            parts = _parts(url)
+            if parts is None or (parts.scheme, parts.hostname, _port(parts)) != (
                 self._origin.scheme, self._origin.hostname, _port(self._origin),
             ):
                 raise ScrapeFailed("redirect", f"to another host: {shown(url)}")
             status, location, page = self._once(parts, deadline, any_status, method)
             if location is None:
                 return status, page
-            url = urljoin(url, location)
+            try:
+                url = urljoin(url, location)
+            except ValueError:
+                raise ScrapeFailed("redirect", "to something that is no URL") from None
         raise ScrapeFailed("redirect", f"more than {REDIRECTS} redirects")
 
     def _once(
@@ -216,6 +231,8 @@ class Fetcher:
             raise ScrapeFailed("too_large", f"more than {self._limit} bytes after decompression")
         if not inflate.eof:
             raise ScrapeFailed("truncated", "the gzip stream has no end")
+        if inflate.unused_data:  # reading only the first of several would publish half a page
+            raise ScrapeFailed("bad_encoding", "more than one gzip stream")
         return text
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import socket
 import ssl
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -24,7 +26,12 @@ log = logging.getLogger("obs.sidecar")
 
 TRITON_PORTS = (8000, 8001, 8002)
 CONNECTIONS = 32
-IDLE_SECONDS = 10.0
+REQUEST_SECONDS = 10.0
+"""Between two requests of a connection, the second one's head included; and for the client to take an answer."""
+HEAD_BYTES = 32 * 1024
+"""Of one request's head. http.server alone would take 100 lines of 64 kB, on each connection."""
+
+EVICTION_SECONDS = 0.5
 
 _PAGE = """<!doctype html><title>obs sidecar</title><h1>obs sidecar</h1>
 <ul><li><a href="/metrics">/metrics</a><li><a href="/signals">/signals</a>
@@ -48,6 +55,8 @@ class SidecarServer(ThreadingHTTPServer):
         self.web = web or WebConfig()
         self.registry: CollectorRegistry = registry(sampler)
         self._slots = threading.BoundedSemaphore(CONNECTIONS)
+        self.waiting: dict[socket.socket, None] = {}
+        """Connections without a request under way, the longest waiting first."""
         if ":" in host:
             self.address_family = socket.AF_INET6
         try:
@@ -73,17 +82,20 @@ class SidecarServer(ThreadingHTTPServer):
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept; the TLS handshake is left to the connection's own thread."""
         connection, address = super().get_request()
-        connection.settimeout(IDLE_SECONDS)
+        connection.settimeout(REQUEST_SECONDS)
         context = self.web.context()
         if context is not None:
             connection = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread per connection, of which there are only so many."""
+        """A thread per connection, of which there are only so many: the longest idle one makes place for a new one."""
         if not self._slots.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            with contextlib.suppress(StopIteration, RuntimeError, OSError):
+                next(iter(self.waiting)).shutdown(socket.SHUT_RDWR)
+            if not self._slots.acquire(timeout=EVICTION_SECONDS):
+                self.shutdown_request(request)
+                return
         try:
             super().process_request(request, client_address)
         except BaseException:
@@ -102,15 +114,68 @@ class SidecarServer(ThreadingHTTPServer):
         log.debug("connection ended early", exc_info=True)
 
 
+class _Head(io.RawIOBase):
+    """What a client sends, so much and so long for each request in all: a byte now and then does not count as alive."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._left = 0
+        self._deadline = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """The next request's time begins."""
+        self._left = HEAD_BYTES
+        self._deadline = time.monotonic() + REQUEST_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0 or self._left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        try:
+            got = self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(REQUEST_SECONDS)
+        self._left -= got
+        return got
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: SidecarServer
     protocol_version = "HTTP/1.1"
-    timeout = IDLE_SECONDS
+    timeout = REQUEST_SECONDS
     # head and body in one segment: sent apart, the second waits 40 ms for the first one's acknowledgement
     disable_nagle_algorithm = True
     wbufsize = 64 * 1024
     server_version = "obs-sidecar"
     sys_version = ""
+
+    def setup(self) -> None:
+        """As the parent, but with a bounded reader."""
+        super().setup()
+        self._head = _Head(self.connection)
+        self.rfile = io.BufferedReader(self._head, 8192)
+
+    def handle_one_request(self) -> None:
+        """As the parent; between two requests the connection may be closed for another one's sake."""
+        self._head.begin()
+        self.server.waiting[self.connection] = None
+        try:
+            super().handle_one_request()
+        finally:
+            self.server.waiting.pop(self.connection, None)
+
+    def parse_request(self) -> bool:
+        """As the parent; a body is not read, so nothing may follow it."""
+        understood = super().parse_request()
+        self.server.waiting.pop(self.connection, None)
+        if understood and (self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers):
+            self.close_connection = True
+        return understood
 
     def do_GET(self) -> None:
         """The four pages and an index."""

@@ -22,6 +22,8 @@ OK = "ok"
 UNKNOWN = "unknown"
 FORGET_SECONDS = 300.0
 """A model that good pages lack for so long is forgotten, its counters too."""
+NAME_LENGTH = 256
+"""A model with a longer name is not followed: the name would be in every one of its series."""
 
 #: The pod's own composites: the highest of its models.
 POD = {"llm_pod_load_ratio": "llm_scaling_load_ratio", "llm_pod_saturation_ratio": "llm_scaling_saturation_ratio"}
@@ -76,7 +78,7 @@ class Signals:
         self._restarts = 0
         self._process_start: float | None = None
         self._samples_since_start = 0
-        self._dropped: set[tuple[str, str, str]] = set()
+        self._dropped: set[int] = set()
         self._ready: bool | None = None
 
     # --- what happened --------------------------------------------------------------------------
@@ -123,9 +125,9 @@ class Signals:
     def _model(self, key: tuple[str, str, str], at: float) -> Model | None:
         model = self._models.get(key)
         if model is None:
-            if len(self._models) >= self.settings.max_models:
+            if len(self._models) >= self.settings.max_models or max(map(len, key)) > NAME_LENGTH:
                 if len(self._dropped) < self.settings.max_models * 32:
-                    self._dropped.add(key)
+                    self._dropped.add(hash(key))
                 return None
             model = self._models[key] = Model(*key, self.settings)
         elif at - model.last_seen > FORGET_SECONDS:

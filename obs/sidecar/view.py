@@ -57,8 +57,9 @@ def as_table(snapshot: Snapshot, readiness: Readiness | None) -> Iterator[str]:
     version = f" {readiness.version}" if readiness is not None and readiness.version else ""
     yield f"{snapshot.engine}{version}: {state}, {'ready' if snapshot.ready else 'not ready'}"
     if readiness is not None:
-        for hole in readiness.vulnerabilities:
-            yield f"known vulnerability: {hole.id}"
+        for found in readiness.vulnerabilities:
+            doubt = " (its version cannot tell)" if found.status == "unknown" else ""
+            yield f"known vulnerability: {found.hole.id}{doubt}"
         for one in readiness.models:
             if one.state != "READY":
                 yield f"model {one.name}{f' version {one.version}' if one.version else ''}: {one.state} {one.reason}".rstrip()

@@ -1,18 +1,20 @@
-"""Measures the sidecar, as ratios against named peers in the same run.
+"""Measures the sidecar beside named peers in the same run, and prints one Markdown table. Takes about two minutes.
+
+    python tests/bench/sidecar.py
 
 1. CPU of reading the needed families of the recorded vLLM page, against prometheus_client's parser on the same bytes.
-2. CPU and memory at one sample a second on that page, in a process of its own, beside vmagent (Debian's
-   victoria-metrics) doing the same, where that is installed.
-3. p99 of the sidecar's own /metrics while it samples.
+2. CPU and memory at one sample a second on that page (and at five), in a process of its own, beside vmagent (Debian's
+   victoria-metrics) scraping the same page at the same time, where that is installed.
+3. p50 and p99 of the sidecar's own /metrics while it samples, beside prometheus_client's idle server.
 4. How long until a change at the engine is seen at the sidecar.
-
-    python tests/bench/sidecar.py [--seconds 60]
+5. 24 h of samples, one a second, in accelerated time: what the process holds after each quarter of the day.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import http.client
 import os
 import random
@@ -23,7 +25,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -31,11 +35,24 @@ sys.path.insert(0, str(ROOT))
 from obs.prom.server import free_port  # noqa: E402
 from obs.sidecar import detect  # noqa: E402
 from obs.sidecar.reader import Reader  # noqa: E402
+from obs.sidecar.sampler import JITTER  # noqa: E402
 from obs.sidecar.scrape import Page  # noqa: E402
+from obs.sidecar.settings import ModelSettings, Settings  # noqa: E402
+from obs.sidecar.signals import Signals  # noqa: E402
 from tests.sidecar.engine import FakeEngine, scrape, vllm  # noqa: E402
 
 PAGE = scrape("vllm-0.32-kv-saturated")
 TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Row(NamedTuple):
+    """One line of the table; ``met`` is None where there is no goal."""
+
+    what: str
+    measured: str
+    peer: str
+    goal: str
+    met: bool | None
 
 
 def cpu_of(run: object, repeats: int) -> float:
@@ -51,17 +68,16 @@ def cpu_of(run: object, repeats: int) -> float:
     return min(rounds)
 
 
-def reading() -> None:
+def reading() -> Iterator[Row]:
     from prometheus_client.parser import text_string_to_metric_families
 
     text = PAGE.decode()
     peer = cpu_of(lambda: list(text_string_to_metric_families(text)), 5)
-    print(f"page: {len(PAGE)} bytes, {text.count(chr(10))} lines")
-    print(f"prometheus_client's parser   {peer * 1e6:8.0f} us CPU")
     for engine in ("vllm", "auto"):
         reader = Reader(detect.needed_names(engine))
         own = cpu_of(lambda reader=reader: reader.page(Page(PAGE, "", 0.0)), 100)
-        print(f"the sidecar's reader, {engine:<6} {own * 1e6:8.0f} us CPU   {peer / own:.0f} x less (goal 20)")
+        yield Row(f"reading the page ({len(PAGE) / 1000:.0f} kB), engine {engine}", f"{own * 1e6:.0f} us CPU",
+                  f"prometheus_client's parser {peer * 1e6:.0f} us: {peer / own:.0f} x", ">= 20 x less", peer / own >= 20)
 
 
 def usage(pid: int) -> tuple[float, float]:
@@ -73,7 +89,7 @@ def usage(pid: int) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def process(*words: str):  # type: ignore[no-untyped-def]
+def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A child, ended by its id."""
     child = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                              env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -109,40 +125,37 @@ def wait_for(port: int, path: str, text: str, seconds: float = 20) -> None:
     raise SystemExit(f"port {port}: no {text!r} on {path} within {seconds:g} s")
 
 
-def measured(pid: int, seconds: float) -> tuple[float, float]:
-    """Share of one core over so many seconds, and resident megabytes at their end."""
-    before, _ = usage(pid)
-    begun = time.monotonic()
-    time.sleep(seconds)
-    after, resident = usage(pid)
-    return (after - before) / (time.monotonic() - begun), resident
-
-
-def resources(seconds: float) -> None:
-    with FakeEngine(PAGE) as engine:
-        port = free_port()
-        with process(*sidecar(engine.url, port, 1.0)) as child:
+def resources(seconds: float) -> Iterator[Row]:
+    """The sidecar at 1 Hz and at 5 Hz and vmagent at 1 Hz, at the same time: CPU time is each process's own."""
+    vmagent = shutil.which("vmagent") or shutil.which("victoria-metrics-vmagent")
+    with contextlib.ExitStack() as stack:
+        engines = [stack.enter_context(FakeEngine(PAGE)) for _ in range(3)]
+        watched = {}
+        for interval, engine in zip((1.0, 0.2), engines, strict=False):
+            port = free_port()
+            watched[interval] = stack.enter_context(process(*sidecar(engine.url, port, interval)))
             wait_for(port, "/metrics", "llm_scaling_load_ratio{")
-            share, resident = measured(child.pid, seconds)
-            print(f"sidecar at 1 Hz              {share:8.2%} of a core, {resident:.0f} MB RSS (goals 1 %, 40 MB)")
-        vmagent = shutil.which("vmagent") or shutil.which("victoria-metrics-vmagent")
-        if vmagent is None:
-            print("vmagent                      not installed (apt-get install victoria-metrics)")
-            return
-        with tempfile.TemporaryDirectory() as folder:
+        if vmagent is not None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
             config = Path(folder) / "scrape.yaml"
             config.write_text("scrape_configs: [{job_name: x, scrape_interval: 1s, static_configs: "
-                              f"[{{targets: ['127.0.0.1:{engine.port}']}}]}}]\n")
-            own = free_port()
-            seen = len(engine.requests)
-            with process(vmagent, f"-promscrape.config={config}", f"-httpListenAddr=127.0.0.1:{own}",
-                         f"-remoteWrite.url=http://127.0.0.1:{free_port()}/", f"-remoteWrite.tmpDataPath={folder}") as child:
-                deadline = time.monotonic() + 20
-                while len(engine.requests) < seen + 3 and time.monotonic() < deadline:
-                    time.sleep(0.1)
-                peer, memory = measured(child.pid, seconds)
-                print(f"vmagent at 1 Hz              {peer:8.2%} of a core, {memory:.0f} MB RSS; sidecar: "
-                      f"{share / peer if peer else float('nan'):.1f} x its CPU, {resident / memory:.2f} x its memory")
+                              f"[{{targets: ['127.0.0.1:{engines[2].port}']}}]}}]\n")
+            watched[0.0] = stack.enter_context(process(
+                vmagent, f"-promscrape.config={config}", f"-httpListenAddr=127.0.0.1:{free_port()}",
+                f"-remoteWrite.url=http://127.0.0.1:{free_port()}/", f"-remoteWrite.tmpDataPath={folder}"))
+            deadline = time.monotonic() + 20
+            while len(engines[2].requests) < 3 and time.monotonic() < deadline:
+                time.sleep(0.1)
+        begun, before = time.monotonic(), {key: usage(child.pid)[0] for key, child in watched.items()}
+        time.sleep(seconds)
+        took, after = time.monotonic() - begun, {key: usage(child.pid) for key, child in watched.items()}
+    share = {key: (after[key][0] - before[key]) / took for key in watched}
+    beside_cpu = beside_memory = "vmagent is not installed (apt-get install victoria-metrics)"
+    if 0.0 in share:
+        beside_cpu, beside_memory = f"vmagent {share[0.0]:.2%}", f"vmagent {after[0.0][1]:.0f} MB"
+    yield Row("CPU at 1 Hz", f"{share[1.0]:.2%} of a core", beside_cpu, "<= 1 %", share[1.0] <= 0.01)
+    yield Row("CPU at 5 Hz", f"{share[0.2]:.2%} of a core", "", "", None)
+    yield Row("memory at 1 Hz", f"{after[1.0][1]:.0f} MB RSS", beside_memory, "<= 40 MB", after[1.0][1] <= 40)
 
 
 def asked(port: int, times: int = 500) -> tuple[float, float]:
@@ -163,46 +176,70 @@ def asked(port: int, times: int = 500) -> tuple[float, float]:
 PEER = "import sys, time, prometheus_client as p; p.start_http_server(int(sys.argv[1]), '127.0.0.1'); time.sleep(600)"
 
 
-def serving() -> None:
+def serving(interval: float) -> Iterator[Row]:
     """Beside prometheus_client's own server with its default registry, which does nothing else."""
     with FakeEngine(PAGE) as engine:
         port, other = free_port(), free_port()
-        with process(*sidecar(engine.url, port, 1.0)), process(sys.executable, "-c", PEER, str(other)):
+        with process(*sidecar(engine.url, port, interval)), process(sys.executable, "-c", PEER, str(other)):
             wait_for(port, "/metrics", "llm_scaling_load_ratio{")
             wait_for(other, "/metrics", "python_info")
             middle, high = asked(port)
             peer_middle, peer_high = asked(other)
-            print(f"own /metrics, sampling at 1 Hz  p50 {middle:.2f} ms, p99 {high:.2f} ms (goal 5 ms); prometheus_client's "
-                  f"idle server: p50 {peer_middle:.2f} ms, p99 {peer_high:.2f} ms")
+    yield Row(f"own /metrics, sampling every {interval:g} s", f"p50 {middle:.2f} ms, p99 {high:.2f} ms",
+              f"prometheus_client's idle server p50 {peer_middle:.2f} ms, p99 {peer_high:.2f} ms", "p99 < 5 ms", high < 5)
 
 
-def lag(interval: float = 0.5) -> None:
+def lag(interval: float) -> Iterator[Row]:
     with FakeEngine(vllm(waiting=0).encode()) as engine:
         port = free_port()
         with process(*sidecar(engine.url, port, interval)):
             wait_for(port, "/metrics", "llm_requests_waiting{")
             took = []
-            for number in range(1, 15):
+            for number in range(1, 11):
                 time.sleep(random.uniform(0.3, 1.0))
                 engine.body = vllm(waiting=number, generation=1000 + number).encode()
                 begun = time.monotonic()
                 while f'llm_requests_waiting{{engine="vllm",model_name="m"}} {number}.0\n' not in get(port, "/metrics"):
                     time.sleep(0.002)
                 took.append(time.monotonic() - begun)
-            print(f"change seen, interval {interval:g} s    median {statistics.median(took):.3f} s, most {max(took):.3f} s "
-                  f"(goal {interval:g} s + 5 % jitter + 0.05 s)")
+    goal = interval * (1 + 2 * JITTER) + 0.05  # one sample may be early, the next one late
+    yield Row(f"change seen, sampling every {interval:g} s", f"median {statistics.median(took):.3f} s, most {max(took):.3f} s",
+              "", f"<= interval (+ jitter) + 50 ms = {goal:.3f} s", max(took) <= goal)
 
 
-def main() -> None:
+def day() -> Iterator[Row]:
+    pages = [Reader(detect.needed_names("vllm")).page(Page(vllm(
+        number % 30, number % 7, (number % 90) / 100, generation=100 * number, finished=number).encode(), "", 0.0))
+        for number in range(300)]
+    signals = Signals(Settings(models={"*": ModelSettings(decode_capacity=900)}))
+    begun, held = time.process_time(), []
+    for second in range(24 * 3600):
+        signals.feed(float(second), pages[second % 300])
+        if second % 21600 == 21599:
+            signals.snapshot(float(second))
+            held.append((len(gc.get_objects()), usage(os.getpid())[1]))
+    cpu = time.process_time() - begun
+    objects = [count for count, _ in held]
+    yield Row("24 h at one sample a second, accelerated",
+              f"{cpu:.0f} s CPU ({cpu / 86400 * 1e6:.0f} us a sample); objects after each quarter "
+              f"{', '.join(f'{count:,}' for count in objects)}; RSS {held[0][1]:.0f} to {held[-1][1]:.0f} MB",
+              "", "flat: < 2,000 objects apart", max(objects) - min(objects) < 2000)
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seconds", type=float, default=30, help="how long CPU is counted (default: 30)")
     args = parser.parse_args()
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    reading()
-    resources(args.seconds)
-    serving()
-    lag()
+    rows = []
+    print(f"Load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the start.\n")
+    print("| what | measured | peer in the same run | goal | met |\n|---|---|---|---|---|")
+    for part in (reading(), resources(args.seconds), serving(1.0), serving(0.2), lag(1.0), lag(0.2), day()):
+        for row in part:
+            rows.append(row)
+            met = "" if row.met is None else "yes" if row.met else "NO"
+            print(f"| {row.what} | {row.measured} | {row.peer} | {row.goal} | {met} |", flush=True)
+    return int(any(row.met is False for row in rows))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -119,11 +119,11 @@ def drips(connection: socket.socket, _: str) -> None:
         time.sleep(0.05)
 
 
-def eventually(what: str, seconds: float, condition: Callable[[], object]) -> None:
+def eventually(what: str, seconds: float, condition: Callable[[], object], every: float = 0.02) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def vllm(

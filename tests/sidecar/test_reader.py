@@ -170,6 +170,13 @@ def test_hostile_lines_cost_no_more_than_their_length() -> None:
         assert time.perf_counter() - begun < 1
 
 
+def test_long_labels_and_many_labels_cost_no_more_than_their_length() -> None:
+    for labels in ('a="' + "x" * 2_000_000 + '"', ",".join(f'a{number}="b"' for number in range(100_000))):
+        begun = time.process_time()
+        assert len(Reader(everything).text(f"m{{{labels}}} 1\n")["m"]) == 1
+        assert time.process_time() - begun < 2
+
+
 def test_five_megabytes_and_bounded_memory() -> None:
     lines = "".join(f'other_bucket{{model="m{number}",le="0.5"}} {number}\n' for number in range(110_000))
     assert len(lines) > 4.5e6
@@ -177,3 +184,20 @@ def test_five_megabytes_and_bounded_memory() -> None:
     for _ in range(2):
         assert read(lines + "m 3\n", reader) == {("m", ()): 3}
     assert len(reader._heads) <= 20_000
+
+
+def test_memory_is_bounded_by_bytes_too() -> None:
+    """Heads that are long and never come again: a page of 2 MB in 20 lines, again and again."""
+    reader = Reader({"m"})
+    for page in range(12):
+        lines = "".join(f'other{{a="{page}-{number}-{"x" * 100_000}"}} 1\n' for number in range(20))
+        assert read(lines + "m 3\n", reader) == {("m", ()): 3}
+        assert sum(map(len, reader._heads)) <= 8 * 1024 * 1024
+    assert read("m 4\n", reader) == {("m", ()): 4}
+
+
+def test_more_series_than_any_engine_has_are_refused() -> None:
+    page = "".join(f'm{{a="{number}"}} 1\n' for number in range(20_002))
+    with pytest.raises(ScrapeFailed) as failed:
+        Reader({"m"}).text(page)
+    assert failed.value.reason == "too_large"

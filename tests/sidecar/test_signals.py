@@ -421,6 +421,20 @@ def test_label_explosion_is_bounded() -> None:
     assert snapshot.dropped_models == 468
 
 
+def test_hostile_names_are_bounded() -> None:
+    """A name of a megabyte would be in each of the model's series; reasons without number would each be one."""
+    reasons = "".join(f'vllm:num_requests_waiting_by_reason{{model_name="m",engine="0",reason="r{number}"}} 1\n'
+                      for number in range(500))
+    long = f'vllm:num_requests_waiting_by_reason{{model_name="m",engine="0",reason="{"r" * 5000}"}} 1\n'
+    signals = Signals(Settings())
+    for second in range(3):
+        signals.feed(float(second), samples(vllm(extra=long + reasons) + vllm(model="x" * 1_000_000)))
+    snapshot = signals.snapshot(2.0)
+    assert [model.name for model in snapshot.models] == ["m"]
+    assert snapshot.dropped_models == 1
+    assert len(snapshot.models[0].waiting_by_reason) == 16
+
+
 def test_a_day_of_samples_in_flat_memory() -> None:
     """24 h at one a second; the pages differ, the memory does not grow."""
     pages = [samples(vllm(number % 30, number % 7, (number % 90) / 100, generation=100 * number, finished=number))

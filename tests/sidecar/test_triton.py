@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from obs.alerts.sidecar import UNLOADED
 from obs.engines.sidecar import ENGINE
 from obs.sidecar import detect
 from obs.sidecar.collector import families
@@ -196,7 +197,7 @@ def test_repository_and_readiness(triton: TritonServer) -> None:
     assert states["spare"][0] == "UNKNOWN"
     reason = next(model.reason for model in found.models if model.name == "broken")
     assert "no_such_backend" in reason
-    assert [hole.id for hole in found.vulnerabilities] == ["CVE-2026-47627"]
+    assert [(one.hole.id, one.status) for one in found.vulnerabilities] == [("CVE-2026-47627", "affected")]
     wire = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in families(sampler.snapshot(), sampler.work, found) for sample in family.samples}
     declared = {metric.name: metric for metric in ENGINE.metrics}
@@ -208,6 +209,26 @@ def test_repository_and_readiness(triton: TritonServer) -> None:
     assert wire["triton_models_not_loaded", ()] == 1
     assert wire["triton_server_ready", ()] == 1
     assert [value for (name, _), value in wire.items() if name == "llm_engine_vulnerable_info"] == [1]
+
+
+def test_an_ordered_unload_is_no_failure(triton: TritonServer) -> None:
+    """Triton's own word for it is what InferenceModelLoadFailed leaves out."""
+    def order(what: str) -> None:
+        link = http.client.HTTPConnection("127.0.0.1", triton.http_port, timeout=20)
+        with contextlib.closing(link):
+            link.request("POST", f"/v2/repository/models/plain/{what}", "{}")
+            assert link.getresponse().status == 200
+
+    def state() -> tuple[str, str]:
+        return next((model.state, model.reason) for model in prober(triton).probe().models if model.name == "plain")
+
+    assert state() == ("READY", "")
+    order("unload")
+    try:
+        eventually("unloaded", 20, lambda: state() == ("UNAVAILABLE", UNLOADED), 0.2)
+    finally:
+        order("load")
+    assert state() == ("READY", "")
 
 
 def test_killed_triton_is_down_with_a_reason(tmp_path: Path) -> None:
