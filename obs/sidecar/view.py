@@ -77,7 +77,7 @@ def as_table(snapshot: Snapshot, readiness: Readiness | None) -> Iterator[str]:
 
 
 def number(value: float) -> str:
-    """Four significant digits, no exponent for what people read."""
-    if value == int(value) and abs(value) < 1e9:
-        return str(int(value))
+    """Four significant digits, and whole numbers from a thousand on: no exponent for what people read."""
+    if abs(value) >= 1000 or value == int(value):
+        return str(round(value)) if abs(value) < 1e9 else f"{value:.4g}"
     return f"{value:.4g}"

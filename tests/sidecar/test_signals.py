@@ -8,8 +8,8 @@ import statistics
 
 import pytest
 
-from obs.engines.sidecar import ENGINE
-from obs.sidecar import estimate
+from obs.engines.sidecar import ENGINE, ESTIMATED
+from obs.sidecar import estimate, view
 from obs.sidecar.collector import families
 from obs.sidecar.counters import Total
 from obs.sidecar.model import LOAD, SOURCES, WITHHELD, Signal
@@ -455,6 +455,14 @@ def test_a_day_of_samples_in_flat_memory() -> None:
     assert len(model._lengths) < 70
 
 
+@pytest.mark.parametrize(("value", "text"), [
+    (0.0, "0"), (30.0, "30"), (0.99213, "0.9921"), (0.022361, "0.02236"), (999.96, "1000"), (16253.7, "16254"),
+    (123456789.4, "123456789"), (2.5e12, "2.5e+12"), (0.00001234, "1.234e-05"),
+])
+def test_numbers_for_people(value: float, text: str) -> None:
+    assert view.number(value) == text
+
+
 def test_windows() -> None:
     points = [Point(float(at), {"a": at * 2.0}, {"g": float(at)}) for at in range(100)]
     assert [point.at for point in tail(points, 3)] == [96, 97, 98, 99]
@@ -541,3 +549,23 @@ def test_every_signal_has_an_availability() -> None:
     for signal in pod.state.signals.values():
         assert isinstance(signal, Signal)
         assert (signal.value is None) == bool(signal.reason)
+
+
+def test_what_the_catalogue_calls_an_estimate_is_one() -> None:
+    """``source="estimate"`` in the pack's recorded series is a table; here the sidecar itself says the same."""
+    names = {"requests_running": "llm_requests_running", "requests_waiting": "llm_requests_waiting",
+             "kv_cache_usage": "llm_kv_cache_usage_ratio"}
+    triton = (
+        'nv_inference_request_success{model="m",version="1"} 5\n'
+        + "".join(f'vllm:{name}{{model="m",version="1"}} 5\n' for name in (
+            "generation_tokens_total", "prompt_tokens_total", "time_to_first_token_seconds_count",
+            "e2e_request_latency_seconds_count"))
+    )
+    pages = {"triton_vllm": triton, "vllm": vllm(), "triton_trtllm": scrape("documented-triton-trtllm")}
+    for engine, page in pages.items():
+        signals = Signals(Settings())
+        for second in range(3):
+            signals.feed(float(second), samples(page))
+        found = next(model for model in signals.snapshot(2.0).models if model.engine == engine)
+        for signal, name in names.items():
+            assert (found.signals[name].source == "estimate") == (engine in ESTIMATED[signal]), (engine, name)
