@@ -32,6 +32,8 @@ _PRECEDENCE = {"or": 1, "and": 2, "unless": 2, "==": 3, "!=": 3, ">": 3, "<": 3,
 _PRECEDENCE |= {"*": 5, "/": 5, "%": 5, "atan2": 5, "^": 6}
 _COMPARE = frozenset(("==", "!=", ">", "<", ">=", "<="))
 _BEFORE_UNARY = frozenset("([{,=@") | frozenset(_PRECEDENCE) | {"offset", "bool"}
+MOST_OPERATORS = 150
+"""Above this an expression is machine-made (a list joined by ``or``): its parts explain nothing, and each costs a query."""
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -87,10 +89,13 @@ class Expansion:
 
 @lru_cache(maxsize=4096)
 def take_apart(expr: str) -> Part:
-    """The expression as parts; wholly ``opaque`` when promql-parser cannot read it."""
+    """The expression as parts; wholly ``opaque`` when promql-parser cannot read it, or it has too many operators."""
     import promql_parser
 
     text = expr.strip()
+    operators = sum(token.kind in {"word", "sign"} and token.text.lower() in _PRECEDENCE for token in _tokens(text))
+    if operators > MOST_OPERATORS:
+        return Part(text, "opaque")
     try:
         node = promql_parser.parse(text)
     except ValueError:

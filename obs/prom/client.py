@@ -394,7 +394,8 @@ class Client:
                 if last or not self._pause(attempt, "", limit):
                     raise ServerError(str(error)) from None
                 continue
-            if status in _PASSING and not last and self._pause(attempt, headers.get("Retry-After", ""), limit):
+            passing = status in _PASSING and not _TIMED_OUT.search(body[:400])
+            if passing and not last and self._pause(attempt, headers.get("Retry-After", ""), limit):
                 continue
             break
         expr = "" if form is None else form["query"]
@@ -447,6 +448,7 @@ class Client:
 
 
 _PASSING = frozenset((429, 502, 503, 504))
+_TIMED_OUT = re.compile(rb'"errorType"\s*:\s*"timeout"')  # Prometheus says 503 for a query that takes too long
 _SECRET_HEADER = re.compile(r"auth|token|secret|cookie|passw|key|credential|signature", re.IGNORECASE)
 
 
@@ -553,13 +555,18 @@ def _data(
         kind, said = document.get("errorType", "error"), one_line(clean(str(document.get("error", ""))))
         if re.search(r"too many samples|exceeded maximum resolution|max(imum)? .*(samples|series|points)", said):
             raise TooMuchError(f"{address}: {said}; ask for less (a shorter range, fewer series): {one_line(expr, 120)}")
+        if kind == "timeout":
+            raise TooMuchError(f"{address}: {said}; ask for less (a shorter range, fewer series): {one_line(expr, 120)}")
         if kind in {"bad_data", "execution", "422", "400"}:
             raise QueryError(f"{address}: {said}; correct the expression: {one_line(expr)}")
         raise ServerError(f"{address}: {kind}: {said}; see the server's log")
     data = document.get("data")
     if not isinstance(data, dict):
         raise ServerError(f"{address} answered without `data`; is that a Prometheus?")
-    warnings = [one_line(clean(str(one))) for one in document.get("warnings") or ()]
+    # Prometheus 2.48 to 2.55 puts its hints about style here as well ("metric might not be a counter, name does not end in
+    # _total": every rate() of Triton's counters); from 3.0 on they are `infos`. They say nothing of missing data.
+    told = [str(one) for one in document.get("warnings") or () if not str(one).startswith("PromQL info:")]
+    warnings = [one_line(clean(one)) for one in told]
     if document.get("isPartial"):
         warnings.append("the answer is partial: some of the storage did not answer")
     return data, tuple(dict.fromkeys(warnings))

@@ -358,7 +358,8 @@ def test_beside_the_servers_own_rules(tmp_path: Path) -> None:
         limit = time.monotonic() + 120
         while time.monotonic() < limit:
             loaded = [rule for rule in server.client.rules() if rule.name == "InferenceQueueTimeHigh"]
-            if loaded and loaded[0].state == "pending":
+            # evaluate looks at the last full second: its recorded input must be there by then
+            if loaded and loaded[0].state == "pending" and server.client.query("model:queue_time_seconds:mean offset 2s"):
                 break
             time.sleep(0.5)
         found = evaluate(server.client, rules)

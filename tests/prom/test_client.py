@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import ssl
 import subprocess
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from obs.errors import InputError, ServerError
-from obs.prom.client import Client, Connection, QueryError, Sample
+from obs.prom.client import Client, Connection, QueryError, Sample, TooMuchError
 from obs.prom.remote_write import Point, make_labels
 from obs.prom.server import PrivatePrometheus, free_port
 
@@ -225,6 +226,30 @@ def test_warnings_are_kept() -> None:
         assert client.warnings == ["store a:1 is away"]
     with answering(vector("[]", '"isPartial":true,')) as (url, _), Client(url) as client:
         assert client.ask("x").warnings == ("the answer is partial: some of the storage did not answer",)
+
+
+def test_hints_about_style_are_no_warnings() -> None:
+    hint = 'PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: \\"nv_x\\" (1:6)'
+    reply = vector("[]", f'"warnings":["{hint}","store b is away"],"infos":["{hint}"],')
+    with answering(reply) as (url, _), Client(url) as client:
+        assert client.ask("rate(nv_x[5m])").warnings == ("store b is away",)
+        assert client.warnings == ["store b is away"]
+
+
+def test_a_query_that_takes_too_long_is_the_query_and_is_not_sent_again() -> None:
+    body = '{"status":"error","errorType":"timeout","error":"query timed out in expression evaluation"}'
+    with answering(text(503, body)) as (url, asked), Client(Connection(url, retries=3)) as client:
+        with pytest.raises(TooMuchError, match="query timed out in expression evaluation; ask for less"):
+            client.query("x")
+        assert len(asked) == 1
+
+
+def test_certificates_are_always_checked() -> None:
+    with Client("https://127.0.0.1:1") as client:
+        assert client._session.verify is True
+    ours = Path(__file__).parents[2] / "obs"
+    for source in (one for folder in ("prom", "cli", "evaluate") for one in (ours / folder).rglob("*.py")):
+        assert not re.search(r"verify\s*=\s*False|disable_ssl\s*=\s*True|CERT_NONE", source.read_text(encoding="utf-8")), source
 
 
 def test_basic_auth_headers_and_netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,154 @@
+"""Measures a live `obs eval` of the whole pack against prometheus-api-client on the same Prometheus and data.
+
+    python tests/bench/eval.py [--pods 30] [--repeats 5] [--only deployed|undeployed]
+
+Data: both bundled recordings, moved to now, and a fleet of Triton and vLLM pods. Twice: with the pack's recording rules
+deployed (their series are there), and without (their expressions are put in place). Peers, all through one
+PrometheusConnect, one query after the other:
+
+  alerts only   every alert's expression and nothing else: which alerts have a result. No state, no reason, no ok / no data
+  same queries  what `obs eval` asks to tell all that, each question by itself, as one would without bundles
+
+Ours: evaluate() in this process, and the whole command, its start included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+import bench
+
+from obs.alerts.registry import all_groups
+from obs.config import load_config, parse_config
+from obs.evaluate import explain, live, recording, replay
+from obs.evaluate.rules import from_groups, in_order
+from obs.prom.client import Client
+from obs.prom.server import PrivatePrometheus
+from obs.render.prometheus import rule_files
+
+RECORDINGS = bench.ROOT / "tests" / "data" / "recordings"
+
+
+@contextmanager
+def world(pods: int, *, deployed: bool) -> Iterator[PrivatePrometheus]:
+    """A Prometheus with the data; ``deployed``: with the pack's rules loaded and their last ten minutes recorded."""
+    with ExitStack() as stack:
+        files = []
+        if deployed:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            # loaded, and not evaluated meanwhile: that is not what is measured
+            config = parse_config("interval: {evaluation: 1h}")
+            for name, text in rule_files(all_groups(config), config).items():
+                files.append(folder / Path(name).name)
+                files[-1].write_text(text, encoding="utf-8")
+        server = stack.enter_context(PrivatePrometheus(rule_files=files, evaluation_interval="1h"))
+        now = int(time.time()) // 30 * 30_000
+        points: list[Any] = list(bench.fleet(pods, now - (bench.SCRAPES - 1) * bench.SCRAPE_MS))
+        for name in ("triton-2.51-incident", "vllm-0.32-incident"):
+            one = recording.read(RECORDINGS / f"{name}.tar.gz")
+            points += [point._replace(time_ms=point.time_ms + now - one.end_ms) for point in one.points()]
+        server.writer.write(sorted(points, key=lambda point: point.time_ms))
+        if deployed:
+            times = range(now - 600_000, now + 1, 30_000)
+            for rule in in_order([rule for rule in pack() if rule.kind == "record"]):
+                server.writer.write(replay.written_back(replay.evaluate_rule(server, rule, times), times))
+        yield server
+
+
+def pack() -> list[live.Rule]:
+    return from_groups(all_groups(load_config()))
+
+
+def asked(client: Client) -> list[tuple[str, dict[str, str]]]:
+    """Every question of one evaluation, none bundled: (query or query_range, its form)."""
+    found: list[tuple[str, dict[str, str]]] = []
+    fetch, call = live._Answers.fetch, Client._call
+
+    def recorded_fetch(self: live._Answers) -> None:
+        found.extend(("query", {"query": self.expand(query), "time": f"{self.at:.3f}"}) for query in self.wanted)
+        fetch(self)
+
+    def recorded_call(self: Client, path: str, form: Any) -> Any:
+        if path.endswith("query_range"):
+            found.append(("query_range", dict(form)))
+        return call(self, path, form)
+
+    live._Answers.fetch, Client._call = recorded_fetch, recorded_call  # type: ignore[method-assign]
+    try:
+        live.evaluate(client, pack())
+    finally:
+        live._Answers.fetch, Client._call = fetch, call  # type: ignore[method-assign]
+    return found
+
+
+def timed(run: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Median and least seconds, after one run to warm up."""
+    run()
+    taken = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken), min(taken)
+
+
+def measure(pods: int, repeats: int, *, deployed: bool) -> None:
+    from prometheus_api_client import PrometheusConnect
+
+    with world(pods, deployed=deployed) as server:
+        rules = pack()
+        by_name = {} if deployed else explain.by_name(rules)
+        unions: explain.Unions = {}
+        texts = [explain.expand(rule.expr, by_name, "30s", unions).text for rule in rules if rule.kind == "alert"]
+        peer = PrometheusConnect(url=server.url)
+        questions = asked(server.client)
+
+        def same_queries() -> None:
+            for path, form in questions:
+                if path == "query":
+                    peer.custom_query(form["query"], params={"time": form["time"]})
+                else:
+                    params = {key: form[key] for key in ("query", "start", "end", "step")}
+                    peer._session.get(f"{peer.url}/api/v1/query_range", params=params).json()
+
+        words = [sys.executable, "-m", "obs", "eval", "--prometheus", server.url]
+        runs: dict[str, Callable[[], object]] = {
+            f"prometheus-api-client: alerts only ({len(texts)})": lambda: [peer.custom_query(text) for text in texts],
+            f"prometheus-api-client: same queries ({len(questions)})": same_queries,
+            "evaluate()": lambda: live.evaluate(server.client, rules),
+            "python -m obs eval": lambda: subprocess.run(words, check=False, capture_output=True, cwd=bench.ROOT),
+        }
+        rows = {name: timed(run, repeats) for name, run in runs.items()}
+        only, same = list(rows.values())[:2]
+        print(f"\n{'rules deployed' if deployed else 'rules not deployed'}, {pods} pods, load {os.getloadavg()[0]:.1f} "
+              f"on {os.cpu_count()} CPUs")
+        print(f"{'':<48}{'median':>9}{'least':>9}   times faster (least) than: alerts only, same queries")
+        for name, (median, least) in rows.items():
+            ours = "" if name.startswith("prom") else f"   {only[1] / least:.2f} x   {same[1] / least:.2f} x"
+            print(f"{name:<48}{median:>8.3f}s{least:>8.3f}s{ours}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pods", type=int, default=30)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", choices=("deployed", "undeployed"))
+    args = parser.parse_args()
+    for deployed in (True, False):
+        if args.only in (None, "deployed" if deployed else "undeployed"):
+            measure(args.pods, args.repeats, deployed=deployed)
+
+
+if __name__ == "__main__":
+    main()
