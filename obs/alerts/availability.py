@@ -50,7 +50,10 @@ def group(config: Config) -> Group:
             "deleted, replaced by pods that do not start, or no longer selected by its ServiceMonitor.",
             NoData("fires", "The absence of every target is what it reports.", ""),
             limits=("windows.known",),
-            blind_spots=() if config.jobs else (f"{remembered}; a job removed on purpose fires that long.",),
+            blind_spots=() if config.jobs else (
+                f"{remembered}; a job removed on purpose fires that long.",
+                "A target whose exporter overwrites its instance label is not recognised; name its job under jobs.",
+            ),
             dashboard="obs-fleet",
         ),
         Alert(
