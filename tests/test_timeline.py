@@ -43,7 +43,8 @@ TRITON_TIMELINE = (
     # The summary covers the last 60 s: its P99 stays high that long after the overload.
     Fires("InferenceQueueTimeP99High", {"model": "doubler", "source": "summary"}, OVERLOAD, 25, DROP + 75),
     Fires("InferenceLatencyP99High", {"model": "doubler", "source": "summary"}, OVERLOAD, 25, DROP + 75),
-    Fires("InferencePendingRequestsGrowing", {"model": "doubler"}, OVERLOAD, 25, OVERLOAD + 150),
+    # The queue stops growing after two minutes and stays: over with the overload.
+    Fires("InferencePendingRequestsGrowing", {"model": "doubler"}, OVERLOAD, 25, DROP + 20),
     # Through the slow client and the full stop; over when the target goes down, and not again after the reset.
     Fires("InferenceTrafficDrop", {"model": "doubler"}, DROP, 40, KILL + 20),
     Fires("InferenceModelIdle", {"model": "doubler"}, STOP + 60, 45, KILL + 25),

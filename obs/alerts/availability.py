@@ -19,11 +19,10 @@ def group(config: Config) -> Group:
     if config.jobs:
         job_gone = "\nor\n".join(f"absent({selector('up', one_of('job', [job]))})" for job in config.jobs)
     else:
-        # Whether a target is there is asked without its namespace: an exporter that honours labels serves
-        # other namespaces than its own. A target that is down and known is InferenceTargetDown's.
+        # The targets' own job, not that of their series: an exporter that honours labels serves other namespaces.
+        # A target that is down and known is InferenceTargetDown's.
         job_gone = (
-            f"group {by(L.job)} (\n  present_over_time({server}[{duration(config.window('known'))}])\n"
-            f"  unless {on((config.cluster, 'job', 'instance'))} up == 1\n)\n"
+            f"present_over_time({series('job', 'server', 'present')}[{duration(config.window('known'))}])\n"
             f"unless {on(L.job)}\nup == 1\nunless {on(L.job)}\n(\n  up == 0\n  and {on(L.instance)}\n  {known}\n)"
         )
     flap = duration(config.window("flap"))
@@ -51,7 +50,10 @@ def group(config: Config) -> Group:
             "deleted, replaced by pods that do not start, or no longer selected by its ServiceMonitor.",
             NoData("fires", "The absence of every target is what it reports.", ""),
             limits=("windows.known",),
-            blind_spots=() if config.jobs else (f"{remembered}; a job removed on purpose fires that long.",),
+            blind_spots=() if config.jobs else (
+                f"{remembered}; a job removed on purpose fires that long.",
+                "A target whose exporter overwrites its instance label is not recognised; name its job under jobs.",
+            ),
             dashboard="obs-fleet",
         ),
         Alert(

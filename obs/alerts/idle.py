@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 from obs.config import Config
-from obs.engines import BY_NAME as ENGINES
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import by, duration, number, on, one_of, selector
+from obs.promql import duration, number, on, one_of, selector
 from obs.recordings.names import labels, series
-from obs.recordings.rules import EngineRules, recorded
+from obs.recordings.rules import frozen_counters, recorded
 
 
 def group(config: Config) -> Group:
@@ -56,20 +55,16 @@ def group(config: Config) -> Group:
                 "With --metrics-config counter_latencies=false Triton freezes its counts at 0 and every model looks "
                 "idle; InferenceCountersFrozen tells where a second signal shows it.",
                 "Steps of an ensemble that obs.yaml does not name may count 0 while they work.",
+                "vLLM's gauges stay at their last value after every client aborted: such a model never looks idle.",
             ),
         )
     ]
-    triton = [name for name in config.engines if name.startswith("triton")]
-    if not triton:
+    frozen = frozen_counters(config)
+    if not frozen:
         return Group("obs-idle", "idle", "Loaded and unused.", tuple(alerts))
     alerts.append(
         Alert(
-            "InferenceCountersFrozen",
-            # Frozen is exactly 0: a long stream is observed at its first response and counted at its last.
-            f"{selector(observed, one_of('engine', triton))} > 0\nunless {on(L.model)}\n"
-            f"  {series('model', 'request_attempts', 'rate')} > 0\nunless {on(L.model)}\n"
-            f"  sum {by(L.model)} ({EngineRules(ENGINES['triton'], config).select('nv_inference_request_success')}) > 0",
-            "5m", "warning",
+            "InferenceCountersFrozen", frozen, "5m", "warning",
             "{{ $labels.model }} works but its request counters stand still",
             "Model {{ $labels.model }} version {{ $labels.version }} observes {{ $value | humanize }} request "
             "latencies/s while its success and failure counters do not move: Triton runs with --metrics-config "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from obs.alerts.thresholds import above, has_traffic
+from obs.alerts.thresholds import above, any_of, has_traffic, limits_of
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import duration, number, one_of
+from obs.promql import duration, number, on, one_of, selector
 from obs.recordings.names import labels, series
-from obs.recordings.rules import llm_engines, recorded
+from obs.recordings.rules import frozen_counters, llm_engines, recorded
 
 _HOLDS_NOT = NoData(
     "silent",
@@ -55,23 +55,35 @@ def group(config: Config) -> Group:
         ),
     ]
     if recorded(config, "pending_requests"):
+        few = number(config.limit("pending_floor"))
+        grows = (
+            f"avg_over_time({pending}[{window}]) > {few}\n"
+            # Per replica: a scale-out adds pending requests without adding to anyone's wait.
+            f"and\navg_over_time({pending}[{window}]) / (avg_over_time({replicas}[{window}]) > 0)\n"
+            f"  > {number(config.limit('pending_growth'))} *\n"
+            f"    avg_over_time({pending}[{window}] offset {growth})"
+            f" / (avg_over_time({replicas}[{window}] offset {growth}) > 0)"
+        )
+        # Frozen counters answer nothing, as a hang does: how fast such a queue moves is not known.
+        unknown = f"\nunless {on(L.model)}\n{series('model', 'frozen_counters', 'rate')}" if frozen_counters(config) else ""
+        # Little's law: a queue of N in front of R answers a second is a wait of N / R; written so that R may be 0.
+        stays = [
+            f"avg_over_time({selector(pending, models)}[{window}])\n"
+            f"  > {number(limit)} * {selector(series('model', 'requests', 'rate'), models)}\n"
+            f"and\nmin_over_time({pending}[{growth}]) > {few}{unknown}"
+            for models, limit in limits_of(config, "queue_time")
+        ]
         alerts.append(
             Alert(
-                "InferencePendingRequestsGrowing",
-                f"avg_over_time({pending}[{window}]) > {number(config.limit('pending_floor'))}\n"
-                # Per replica: a scale-out adds pending requests without adding to anyone's wait.
-                f"and\navg_over_time({pending}[{window}]) / (avg_over_time({replicas}[{window}]) > 0)\n"
-                f"  > {number(config.limit('pending_growth'))} *\n"
-                f"    avg_over_time({pending}[{window}] offset {growth})"
-                f" / (avg_over_time({replicas}[{window}] offset {growth}) > 0)",
-                "5m", "warning",
-                "{{ $labels.model }} has {{ $value | humanize }} pending requests and the number grows",
+                "InferencePendingRequestsGrowing", any_of([grows, *stays]), "5m", "warning",
+                "{{ $labels.model }} has {{ $value | humanize }} pending requests and does not catch up",
                 "Model {{ $labels.model }} version {{ $labels.version }} holds {{ $value | humanize }} requests before "
-                f"the backend, over {number(config.limit('pending_growth'))} times as many a replica as {growth} ago: they "
-                "arrive faster than they are answered.",
+                f"the backend: over {number(config.limit('pending_growth'))} times as many a replica as {growth} ago, or "
+                f"for {growth} more than it answers within the limit of its queue time. They arrive faster than they are "
+                "answered.",
                 NoData("silent", "Images before 23.09 lack the gauge, ensembles and LLM backends always read 0.",
                        "InferenceQueueTimeHigh"),
-                limits=("limits.pending_floor", "limits.pending_growth", "windows.growth"),
+                limits=("limits.pending_floor", "limits.pending_growth", "slo.queue_time", "windows.growth"),
                 blind_spots=("LLM backends take requests at once and queue inside; Triton's gauge stays near 0.",),
             )
         )

@@ -14,18 +14,25 @@ def above(config: Config, series: str, key: str, *matchers: str, and_on: tuple[I
 
     ``matchers`` narrow the series. ``and_on=(labels, condition)`` is required beside each comparison.
     """
-    own = config.model_slos(key)
-    default = config.slo(key)
     tail = f"\nand {on(tuple(and_on[0]))}\n{and_on[1]}" if and_on else ""
+    return any_of(
+        f"{selector(series, *matchers, models)} > {number(limit)}{tail}" for models, limit in limits_of(config, key)
+    )
+
+
+def limits_of(config: Config, key: str) -> list[tuple[str, float]]:
+    """(matcher of models, their ``slo.<key>``): those without a limit of their own first, if there is a default."""
+    own, default = config.model_slos(key), config.slo(key)
     by_limit: dict[float, list[str]] = {}
     for model, limit in own.items():
         by_limit.setdefault(limit, []).append(model)
-    arms = []
-    if default is not None:
-        others = one_of("model", own, negate=True)
-        arms.append(f"{selector(series, *matchers, others)} > {number(default)}{tail}")
-    for limit, models in sorted(by_limit.items()):
-        arms.append(f"{selector(series, *matchers, one_of('model', models))} > {number(limit)}{tail}")
+    found = [] if default is None else [(one_of("model", own, negate=True), default)]
+    return found + [(one_of("model", models), limit) for limit, models in sorted(by_limit.items())]
+
+
+def any_of(arms: Iterable[str]) -> str:
+    """``(arm) or (arm)``; one arm as it is."""
+    arms = list(arms)
     return "\nor\n".join(f"({arm})" for arm in arms) if len(arms) > 1 else arms[0]
 
 

@@ -7,6 +7,7 @@ from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import by, duration, number, on, one_of, selector
 from obs.recordings.names import labels, series
+from obs.recordings.rules import frozen_counters
 
 
 def group(config: Config) -> Group:
@@ -21,6 +22,9 @@ def group(config: Config) -> Group:
     known = known_servers(config)
     down = f"avg {by(L.job)} (avg_over_time(up[{window}]) and {on(L.instance)} {known}) < 0.5"
     quiet = f"unless {on(L.job)}\n(\n  {down}\n)"
+    # Counters that stand still are InferenceCountersFrozen's to tell.
+    if frozen_counters(config):
+        quiet += f"\nunless {on(L.model_name)}\n{series('model', 'frozen_counters', 'rate')}"
     if "vllm" in config.engines:
         # Only where every replica sleeps: one that was put to sleep must not mute the others.
         quiet += (
@@ -28,10 +32,9 @@ def group(config: Config) -> Group:
             f"  count {by(L.model_name)} ({loaded})\n)"
         )
     drop = f"{rate} < {part} * ({baseline} > {floor})\n{quiet}"
-    for season in config.seasons:
-        drop += (
-            f"\nunless {on(keep)}\n(\n  {rate} >= {part} * ({rate} offset {duration(season)})\n)"
-        )
+    seasonal = [_before(config, rate, season) for season in config.seasons]
+    for before in seasonal:
+        drop += f"\nunless {on(keep)}\n(\n  {rate} >= {part} * {before}\n)"
     alerts = [
         Alert(
             "InferenceTrafficDrop", drop, "10m", "warning",
@@ -43,13 +46,15 @@ def group(config: Config) -> Group:
             NoData("silent", "A model without the history of a baseline has nothing to drop from; a model whose series "
                    "vanish is reported by another alert.", "InferenceModelVanished"),
             limits=("limits.traffic_drop", "limits.traffic_floor", "windows.baseline", "windows.baseline_gap"),
-            blind_spots=("An error answered through Triton's Python backend counts as answered traffic.",),
+            blind_spots=(
+                "An error answered through Triton's Python backend counts as answered traffic.",
+                "A lasting drop becomes its own baseline and the alert ends; InferenceTrafficBelowSeasonal goes on.",
+                "An outage longer than half of windows.season at the same time yesterday hides today's.",
+            ),
         ),
     ]
     if config.seasons:
-        arms = [
-            f"{rate} < {part} * ({rate} offset {duration(season)} > {floor})" for season in config.seasons
-        ]
+        arms = [f"{rate} < {part} * ({before} > {floor})" for before in seasonal]
         alerts.append(
             Alert(
                 "InferenceTrafficBelowSeasonal", "\nand\n".join(arms) + f"\n{quiet}", "30m", "warning",
@@ -60,7 +65,11 @@ def group(config: Config) -> Group:
                 "past hides.",
                 NoData("silent", "Needs the history of every season; a younger model is not judged.",
                        "InferenceTrafficDrop"),
-                limits=("limits.traffic_drop", "limits.traffic_floor"),
+                limits=("limits.traffic_drop", "limits.traffic_floor", "windows.season"),
+                blind_spots=(
+                    "Every season must be missed: an outage longer than half of windows.season at the same time yesterday "
+                    "hides today's.",
+                ),
             )
         )
     # Also when its servers were replaced by new ones that are all up and lack it; a native vLLM server is its
@@ -69,21 +78,29 @@ def group(config: Config) -> Group:
     alerts.append(
         Alert(
             "InferenceModelVanished",
+            # A server that serves no engine's metrics at all is InferenceMetricsEmpty's: what it serves is not known.
             f"group {by(L.model_name)} (\n  present_over_time({loaded}[{vanish}])\n"
-            f"  and {on(L.instance)}\n  up == 1\n  or\n  present_over_time({replaced}[{vanish}])\n"
+            f"  and {on(L.instance)}\n  {series('instance', 'server', 'present')}\n  or\n"
+            f"  present_over_time({replaced}[{vanish}])\n"
             f"  unless {on(L.instance)}\n  up\n  and {on(L.job)}\n  min {by(L.job)} (up) == 1\n)\n"
             f"unless {on(L.model_name)}\n{loaded}",
             "2m", "critical",
             "{{ $labels.model }} is gone from servers that are up",
             f"Model {{{{ $labels.model }}}} was served within the last {vanish} and no server of job "
-            "{{ $labels.job }} serves it now, though its servers are up: it was unloaded, failed to load again, or "
-            "its engine died behind a live endpoint (value {{ $value }}: the model's absence).",
-            NoData("fires", "The absence of the model's series is what it reports. A target that is down or gone is "
-                   "another alert's.", "InferenceTargetDown"),
+            "{{ $labels.job }} serves it now, though its servers are up: it was unloaded or failed to load "
+            "again (value {{ $value }}: the model's absence).",
+            NoData("fires", "The absence of the model's series is what it reports. A target that is down, gone or "
+                   "without any series of an engine is another alert's.", "InferenceMetricsEmpty"),
             limits=("windows.vanish",),
             blind_spots=(f"An intended unload fires too, and stops after {vanish}.",),
         )
     )
     return Group("obs-traffic", "traffic", "Requests or whole models go missing.", tuple(alerts))
+
+
+def _before(config: Config, rate: str, season: float) -> str:
+    """The traffic at this time a season ago: the median around it, which an outage or a peak of then does not move."""
+    half = min(config.window("season") / 2, season)
+    return f"quantile_over_time(0.5, {rate}[{duration(2 * half)}] offset {duration(season - half)})"
 
 

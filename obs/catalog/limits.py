@@ -129,6 +129,9 @@ LIMITS: tuple[Limit, ...] = (
           10.0, 604800.0),
     Limit("windows", "baseline_gap", "duration", 900.0,
           "how far before now the baseline ends, so that a drop does not become its own baseline", 0.0, 86400.0),
+    Limit("windows", "season", "duration", 7200.0,
+          "span around the same time before whose median traffic is compared: an outage then shorter than half of it "
+          "does not count", 10.0, 86400.0),
     Limit("windows", "stuck", "duration", 600.0, "no token and no change of a busy gauge for this long is a hang",
           10.0, 86400.0),
     Limit("windows", "vanish", "duration", 3600.0, "how long a vanished model or GPU is reported", 10.0, 604800.0),

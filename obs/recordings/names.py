@@ -28,6 +28,7 @@ DERIVED = {
     "preallocates": "a model here belongs to an engine that takes its GPU memory at start",
     "latency_source": "the server exports a source for the request P99",
     "prefix_cache_hit": "part of the looked-up prompt tokens that were cached",
+    "frozen_counters": "latencies observed by models whose request counters stand at 0",
     "http_requests": "HTTP requests seen by the API server, by status class",
     "beyond_top_bucket": "share of observations above the largest finite bucket bound",
     "rank_imbalance": "gap in KV use between the data-parallel ranks of one server",

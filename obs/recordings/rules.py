@@ -371,12 +371,29 @@ def recorded(config: Config, name: str) -> bool:
     return any(sources_of(ENGINES[engine], name) for engine in config.engines)
 
 
+def frozen_counters(config: Config) -> str:
+    """Triton models that observe latencies while their request counters stand at 0; "" without Triton.
+
+    That is --metrics-config counter_latencies=false. Frozen is exactly 0: a long stream is observed at its first
+    response and counted at its last. The value is the latencies observed per second.
+    """
+    triton = [name for name in config.engines if name.startswith("triton")]
+    if not triton:
+        return ""
+    model = labels(config).model
+    observed = selector(series("model", "request_latency_seconds", "rate"), one_of("engine", triton))
+    counted = EngineRules(ENGINES["triton"], config).select("nv_inference_request_success")
+    return (
+        f"{observed} > 0\nunless {on(model)}\n  {series('model', 'request_attempts', 'rate')} > 0\n"
+        f"unless {on(model)}\n  sum {by(model)} ({counted}) > 0"
+    )
+
+
 def derived_group(config: Config) -> Group:
     """What several users need and is computed from the engines' series."""
     L = labels(config)
     keep = (*L.model, "engine")
     names = (*L.model_name, "engine")
-    window = duration(config.window("rate"))
     span, gap = config.window("baseline"), config.window("baseline_gap")
     rules: list[Recording] = []
 
@@ -393,6 +410,11 @@ def derived_group(config: Config) -> Group:
             f"and\npresent_over_time({of}[{duration(span)}] offset {duration(span + gap - config.window('rate'))})"
         )
 
+    target = (config.cluster, "job", "instance")
+    record("job", "server", "present",
+           f"group {by(L.job)} (\n  up\n  and {on(target)}\n  {series('instance', 'server', 'present')}\n)",
+           # Under the target's own namespace: an exporter that honours labels serves its series under others.
+           "The job has a target that serves an engine's metrics.")
     requests, failures = series("model", "requests", "rate"), series("model_reason", "request_failures", "rate")
     attempts = series("model", "request_attempts", "rate")
     failed, cancelled = (selector(failures, f"reason{sign}{quote('CANCELED')}") for sign in ("!=", "="))
@@ -417,6 +439,10 @@ def derived_group(config: Config) -> Group:
            "Requests answered or failed, the versions of a model together. Per second.")
     record("model_name", "requests", "baseline", baseline(series("model_name", "requests", "rate")),
            f"Mean request rate of the {duration(span)} that ended {duration(gap)} ago; absent without that history.")
+    frozen = frozen_counters(config)
+    if frozen:
+        record("model", "frozen_counters", "rate", frozen,
+               "Latencies observed per second by models whose request counters stand at 0; absent for all others.")
     if recorded(config, "executions"):
         record("model", "batch_size", "mean",
                f"{series('model', 'inferences', 'rate')} / ({series('model', 'executions', 'rate')} > 0)",
