@@ -25,6 +25,7 @@ DERIVED = {
     "request_cancellations": "requests cancelled by their clients",
     "batch_size": "inferences per model execution",
     "gpu_memory_usage": "used part of a GPU's memory",
+    "gpus": "number of GPUs that a Triton server reports",
     "preallocates": "a model here belongs to an engine that takes its GPU memory at start",
     "latency_source": "the server exports a source for the request P99",
     "prefix_cache_hit": "part of the looked-up prompt tokens that were cached",

@@ -477,10 +477,7 @@ def derived_group(config: Config) -> Group:
 
 def gpu_group(config: Config) -> Group | None:
     """GPU memory once per physical GPU, from Triton or else from dcgm-exporter."""
-    sources = [
-        name for name in config.engines
-        if not isinstance(ENGINES[name].signals["gpu_memory_total_bytes"], Missing)
-    ]
+    sources = memory_sources(config)
     if not sources:
         return None
     L = labels(config)
@@ -496,17 +493,14 @@ def gpu_group(config: Config) -> Group | None:
             total = EngineRules(ENGINES["triton"], config).select("nv_gpu_memory_total_bytes")
             marks.append(f"group {by(L.gpu)} ({total} and {on(L.instance)} {present})")
         if "dcgm" in sources:
-            rules_dcgm = EngineRules(ENGINES["dcgm"], config)
-            used = rules_dcgm.select("DCGM_FI_DEV_FB_USED")
-            # Unless honor_labels is set, Prometheus renames the GPU user's labels to exported_*.
-            for label in (config.namespace, config.pod):
-                native = "namespace" if label == config.namespace else "pod"
-                used = call("label_replace", used, quote(label), '"$1"', quote(f"exported_{native}"), '"(.+)"')
-            pods = on((config.namespace, config.pod))
-            named = selector(present, f'{config.pod}!=""')
-            marks.append(rules_dcgm.aggregate("group", L.gpu, f"{used}\nand {pods}\n{named}"))
+            marks += _dcgm_marks(config, present)
         rules.append(Recording(series("gpu", "preallocates", "present"), either(*marks),
                                "An engine that takes its memory at start uses this GPU: its memory says nothing of load."))
+    if "triton" in sources:
+        total = EngineRules(ENGINES["triton"], config).select("nv_gpu_memory_total_bytes")
+        of = by((*L.instance, "gpu_uuid"))
+        rules.append(Recording(series("instance", "gpus", "count"),
+                               f"count {by(L.instance)} (group {of} ({total}))", "GPUs that the Triton server reports."))
     used, total = series("gpu", "gpu_memory_used_bytes", "max"), series("gpu", "gpu_memory_total_bytes", "max")
     ratios = []
     for name in sources:
@@ -518,6 +512,44 @@ def gpu_group(config: Config) -> Group | None:
     rules.append(Recording(series("gpu", "gpu_memory_usage", "ratio"), text,
                            "Used part of a GPU's memory; absent when the total is 0 or unknown."))
     return Group("obs-record-gpu", "recordings-gpu", "GPU memory, once per physical GPU.", tuple(rules))
+
+
+def _dcgm_marks(config: Config, present: str) -> tuple[str, str]:
+    """The GPUs of preallocating engines as dcgm-exporter tells them: by the GPU's pod, else by elimination.
+
+    ``present`` is the series that marks the engines' targets.
+    """
+    L = labels(config)
+    dcgm = EngineRules(ENGINES["dcgm"], config)
+    used = dcgm.select("DCGM_FI_DEV_FB_USED")
+    # Unless honor_labels is set, Prometheus renames the GPU user's labels to exported_*.
+    for label in (config.namespace, config.pod):
+        native = "namespace" if label == config.namespace else "pod"
+        used = call("label_replace", used, quote(label), '"$1"', quote(f"exported_{native}"), '"(.+)"')
+    named = selector(present, f'{config.pod}!=""')
+    mapped = f"{used}\nand {on((config.namespace, config.pod))}\n{named}"
+    # A GPU whose pod label is that of the exporter's own target (or none) belongs to nobody we know. If no GPU of
+    # the cluster is mapped to such an engine, it may be the engine's: it gets the limit that cannot be wrong for it.
+    own = dcgm.select("DCGM_FI_DEV_FB_USED", 'exported_pod=""')
+    nobody = f"{own}\nand {on(L.instance)}\nup"
+    engines, of = present, on((config.cluster,))
+    if "triton" in config.engines:
+        triton = selector(series("instance", "server", "present"), 'engine="triton"')
+        engines += f"\nunless {on(L.instance)}\n{triton}"
+    unmapped = f"{nobody}\nand {of}\n{block(engines)}\nunless {of}\n{block(mapped)}"
+    rest = dcgm.aggregate("group", L.gpu, unmapped)
+    if "triton" in config.engines:
+        total = EngineRules(ENGINES["triton"], config).select("nv_gpu_memory_total_bytes")
+        rest = block(f"{rest}\nunless {on((config.cluster, 'gpu_uuid'))}\n{total}")
+    return dcgm.aggregate("group", L.gpu, mapped), rest
+
+
+def memory_sources(config: Config) -> tuple[str, ...]:
+    """The configured engines that report GPU memory, the preferred one first."""
+    return tuple(
+        name for name in config.engines
+        if not isinstance(ENGINES[name].signals["gpu_memory_total_bytes"], Missing)
+    )
 
 
 def top_bound(engine: Engine, signal: str) -> float | None:
