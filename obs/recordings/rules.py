@@ -420,6 +420,14 @@ def derived_group(config: Config) -> Group:
         if recorded(config, "requests_running"):
             record("model", "requests_running", "baseline", baseline(running),
                    "Mean number of running requests over the baseline window; absent without that history.")
+    if "triton-vllm" in config.engines:
+        own = 'engine="triton-vllm"'
+        # Little's law on outputs: each running request gives one per inter-token latency.
+        record("model", "requests_running_estimate", "mean",
+               f"{selector(series('model', 'generation_tokens', 'rate'), own)}\n* "
+               f"{selector(series('model', 'inter_token_latency_seconds', 'mean'), own)}",
+               "Requests running, for an engine that does not count them: tokens/s times mean inter-token latency. Reads "
+               "high with speculative decoding.")
     if recorded(config, "kv_transfer_failures"):
         failed = series("model", "kv_transfer_failures", "rate")
         record("model", "kv_transfer_failures", "ratio",
@@ -467,7 +475,8 @@ def derived_group(config: Config) -> Group:
     if "vllm" in config.engines:
         rules_vllm = EngineRules(ENGINES["vllm"], config)
         http = selector("http_requests_total", config.selector("vllm"), 'handler=~"/v1/.*"')
-        served = selector(series("instance", "server", "present"), 'engine="vllm"')
+        # Over the rate window: a rate outlives a lost scrape, and the target that it came from must as well.
+        served = f"present_over_time({selector(series('instance', 'server', 'present'), 'engine=' + quote('vllm'))}[{window}])"
         record("job_status", "http_requests", "rate",
                f"sum {by((*L.job, 'status'))} (\n  rate({http}[{rules_vllm.window}])\n  and {on(L.instance)}\n"
                f"  {served}\n)",
