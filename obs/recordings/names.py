@@ -33,7 +33,8 @@ DERIVED = {
     "beyond_top_bucket": "share of observations above the largest finite bucket bound",
     "rank_imbalance": "gap in KV use between the data-parallel ranks of one server",
     "requests_running_estimate": "requests running, estimated where the engine does not count them",
-    "latency_errors": "share of requests over the latency limit of their model",
+    "latency_errors": "requests over the latency limit of their model",
+    "latency_judged": "requests of which the histogram tells whether they kept the latency limit of their model",
 }
 
 

@@ -447,7 +447,7 @@ def derived_group(config: Config) -> Group:
                 every = selector(buckets, own, 'le="+Inf"')
                 # `le` may be stored in two forms at once, after an upgrade to Prometheus 3.
                 expr = f"1 -\n  sum without (le) ({below})\n/ ignoring (le)\n  ({every} > 0)"
-                if _owner(ENGINES[engine], signal).name == "triton":
+                if owner_of(ENGINES[engine], signal).name == "triton":
                     # Triton's buckets can be configured: with others than the known ones the top is not known.
                     bounds = bucket_bounds(ENGINES[engine], signal)
                     scale = scale_of(ENGINES[engine], signal)
@@ -571,11 +571,11 @@ def bucket_bounds(engine: Engine, signal: str) -> tuple[float, ...]:
     """The finite bucket bounds, in seconds, of the newest histogram that gives ``signal``; empty without one."""
     for source in sources_of(engine, signal):
         if isinstance(source, Histogram):
-            return tuple(bound * source.scale for bound in _owner(engine, signal).metric(source.metric).buckets)
+            return tuple(bound * source.scale for bound in owner_of(engine, signal).metric(source.metric).buckets)
     return ()
 
 
-def _owner(engine: Engine, signal: str) -> Engine:
+def owner_of(engine: Engine, signal: str) -> Engine:
     """The engine whose metrics give the signal."""
     return ENGINES["triton"] if signal in engine.inherits else engine
 
