@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from obs.alerts.texts import NUMBER
 from obs.alerts.thresholds import above, has_traffic
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
@@ -65,8 +66,8 @@ def group(config: Config) -> Group:
                 f"    avg_over_time({pending}[{window}] offset {growth})"
                 f" / (avg_over_time({replicas}[{window}] offset {growth}) > 0)",
                 "5m", "warning",
-                "{{ $labels.model }} has {{ $value | humanize }} pending requests and the number grows",
-                "Model {{ $labels.model }} version {{ $labels.version }} holds {{ $value | humanize }} requests before "
+                "{{ $labels.model }} has " + NUMBER + " pending requests and the number grows",
+                "Model {{ $labels.model }} version {{ $labels.version }} holds " + NUMBER + " requests before "
                 f"the backend, over {number(config.limit('pending_growth'))} times as many a replica as {growth} ago: they "
                 "arrive faster than they are answered.",
                 NoData("silent", "Images before 23.09 lack the gauge, ensembles and LLM backends always read 0.",

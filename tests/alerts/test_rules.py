@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from obs.alerts.registry import CONDITIONAL, SUBJECTS, alerts, all_groups
+from obs.alerts.texts import NUMBER
 from obs.catalog.limits import BY_PATH
 from obs.config import ENGINE_NAMES, Config, parse_config, seconds
 from obs.errors import ConfigError
@@ -143,3 +144,10 @@ def test_aborted_requests_of_tritons_backend_alone_need_no_running_gauge() -> No
     assert "requests_running:" not in aborted.expr
     assert "requests_running_estimate:" in aborted.expr
     assert "LLMAbortedRequestsHidden" not in {a.name for a in alerts(config_of("one engine: sglang"))}
+
+
+def test_no_rate_below_one_reads_as_minutes() -> None:
+    for alert in alerts(config_of("objectives")):
+        if alert.name != "GPUMemoryDataMissing":  # bytes
+            for text in (alert.summary, alert.description):
+                assert "$value | humanize }}" not in text.replace(NUMBER, ""), alert.name
