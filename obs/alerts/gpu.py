@@ -5,24 +5,34 @@ from __future__ import annotations
 from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import by, duration, indent, number, on, quote, selector
+from obs.promql import block, by, duration, number, on, quote, selector
 from obs.recordings.names import labels, series
-from obs.recordings.rules import EngineRules, preallocating, recorded
+from obs.recordings.rules import EngineRules, memory_sources, preallocating, recorded
 
 
 def group(config: Config) -> Group | None:
     if not recorded(config, "gpu_memory_total_bytes"):
         return None
     L = labels(config)
-    ratio, preallocated = series("gpu", "gpu_memory_usage", "ratio"), series("gpu", "preallocates", "present")
-    usage = f"avg_over_time({ratio}[{duration(config.window('rate'))}])"
+    ratio = series("gpu", "gpu_memory_usage", "ratio")
+    window, vanish = duration(config.window("rate")), duration(config.window("vanish"))
+    sources = [
+        f"avg_over_time({selector(ratio, f'engine={quote(name)}')}[{window}])"
+        for name in memory_sources(config)
+    ]
+    # One result per GPU: when one source loses a scrape, the other one stands in for it in the recorded ratio.
+    preferred = f"\nor {on(L.gpu)}\n".join(sources)
+    usage = f"max {by(L.gpu)} {block(preferred)}"
     limit = config.limit("gpu_memory")
     target, margin = config.limit("gpu_memory_preallocated"), config.limit("gpu_memory_margin")
     ceiling = min(round(target + margin, 6), 1.0)
     if preallocating(config):
+        # An engine that is down, or that lost a scrape, may still hold its memory.
+        preallocated = f"present_over_time({series('gpu', 'preallocates', 'present')}[{vanish}])"
+        taken = f"{on(L.gpu)}\n{preallocated}"
         expr = (
-            f"(\n  ({usage} unless {on(L.gpu)} {preallocated}) > {number(limit)}\n)\nor\n"
-            f"(\n  ({usage} and {on(L.gpu)} {preallocated}) > {number(ceiling)}\n)"
+            f"{block(f'{usage} > {number(limit)}')}\nunless {taken}\nor\n"
+            f"{block(f'{usage} > {number(ceiling)}')}\nand {taken}"
         )
     else:
         expr = f"{usage} > {number(limit)}"
@@ -35,55 +45,66 @@ def group(config: Config) -> Group | None:
             "may not fit.",
             NoData("silent", "0 of 0 bytes and a missing GPU give no ratio.", "GPUMemoryDataMissing"),
             keep_firing_for="5m",
-            limits=("limits.gpu_memory", "limits.gpu_memory_preallocated", "limits.gpu_memory_margin"),
+            limits=("limits.gpu_memory", "limits.gpu_memory_preallocated", "limits.gpu_memory_margin", "windows.vanish"),
             blind_spots=(
                 "vLLM, TensorRT-LLM and SGLang take their memory at start: the ratio says nothing about their load; "
                 "LLMKVCacheSaturated does.",
+                "Where dcgm-exporter names no pod of such an engine, every GPU of its cluster that no Triton reports "
+                f"is held to {ceiling:.0%}.",
             ),
             dashboard="obs-gpu",
         )
     ]
-    used, total = series("gpu", "gpu_memory_used_bytes", "max"), series("gpu", "gpu_memory_total_bytes", "max")
-    own = 'engine="triton"'
-    arms = []
     if "triton" in config.engines:
-        select = EngineRules(ENGINES["triton"], config).select
-        raw, vanish = select("nv_gpu_memory_total_bytes"), duration(config.window("vanish"))
-        arms += [
-            # DCGM blanks: Triton zeroes the gauges for three polls and then leaves them.
-            f"{selector(total, own)} == 0",
-            f"({selector(used, own)} == 0 and {selector(total, own)} > 0)",
-            f"({selector(total, own)} != {selector(total, own)})",
-        ]
-        lost = (
-            f"(\n  group {by(L.instance)} (present_over_time({raw}[{vanish}]))\n"
-            f"  unless {on(L.instance)}\n  group {by(L.instance)} ({raw})\n)\nand {on(L.instance)}\nup == 1"
-        )
-        text = "\nor\n".join(arms)
-        if "dcgm" in config.engines:
-            other = selector(ratio, 'engine="dcgm"')
-            text = f"(\n{indent(text)}\n)\nunless {on(L.gpu)}\n{other}"
-        text = f"(\n{indent(text)}\n)\nor\n(\n{indent(lost)}\n)"
-        for job, count in sorted(config.expected_gpus.items()):
-            here = select("nv_gpu_memory_total_bytes", f"job={quote(job)}")
-            up = selector("up", f"job={quote(job)}")
-            text += (
-                f"\nor\n(\n  count {by(L.instance)} ({here}) < {count}\n)\nor\n(\n"
-                f"  0 * ({up} == 1) unless {on(L.instance)} {here}\n)"
-            )
-        alerts.append(
-            Alert(
-                "GPUMemoryDataMissing", text, "10m", "warning",
-                "GPU memory of {{ or $labels.gpu_uuid $labels.instance }} is missing or invalid",
-                "Triton reports no valid memory for {{ or $labels.gpu_uuid $labels.instance }} (value "
-                "{{ $value | humanize }}): total or used is 0 or NaN, the series vanished, or fewer GPUs are "
-                "reported than expected. GPUMemoryHigh is blind here. Usual causes: MIG, another DCGM agent, "
-                "DCGM losing the GPU.",
-                NoData("fires", "Absence of GPU series that were there within the last "
-                       f"{vanish} is what it reports; a CPU-only server never had any.", "InferenceTargetDown"),
-                limits=("windows.vanish",),
-                blind_spots=("A server that never reported GPUs is only caught with expected_gpus in obs.yaml.",),
-                dashboard="obs-gpu",
-            )
-        )
+        alerts.append(_data_missing(config))
     return Group("obs-gpu", "gpu", "GPU memory runs short, or nobody can tell.", tuple(alerts))
+
+
+def _data_missing(config: Config) -> Alert:
+    L = labels(config)
+    select = EngineRules(ENGINES["triton"], config).select
+    # Neither a lost scrape nor one late evaluation may end the alert's `for`.
+    hold = duration(max(config.hold, 2 * config.evaluation_interval))
+    vanish = duration(config.window("vanish"))
+    own = 'engine="triton"'
+    used = f"last_over_time({selector(series('gpu', 'gpu_memory_used_bytes', 'max'), own)}[{hold}])"
+    total = f"last_over_time({selector(series('gpu', 'gpu_memory_total_bytes', 'max'), own)}[{hold}])"
+    # DCGM blanks: Triton zeroes the gauges for three polls and then leaves them. NaN is not above 0 either.
+    text = f"\nor {on(L.gpu)}\n".join(
+        f"({left} unless {on(L.gpu)} {right})"
+        for left, right in ((total, f"{total} > 0"), (used, f"{used} > 0"), (total, used), (used, total))
+    )
+    if "dcgm" in config.engines:
+        # Without GPU_I_ID: of a GPU in MIG mode Triton shows 0 of 0, and dcgm-exporter only the slices.
+        other = selector(series("gpu", "gpu_memory_usage", "ratio"), 'engine="dcgm"')
+        text = f"{block(text)}\nunless {on((config.cluster, 'gpu_uuid'))}\npresent_over_time({other}[{hold}])"
+    counted = [f"job!={quote(job)}" for job in sorted(config.expected_gpus)]
+    raw, count = select("nv_gpu_memory_total_bytes", *counted), selector(series("instance", "gpus", "count"), *counted)
+    gpu = (*L.instance, "gpu_uuid")
+    lost = (
+        f"max {by(gpu)} (last_over_time({raw}[{vanish}]))\nunless {on(gpu)}\npresent_over_time({raw}[{hold}])\n"
+        f"and {on(L.instance)}\nmax_over_time(up[{hold}]) == 1\n"
+        # A server that came back with other GPUs has lost none.
+        f"unless {on(L.instance)}\n(max_over_time({count}[{hold}]) >= max_over_time({count}[{vanish}]))"
+    )
+    arms = [text, lost]
+    for job, expected in sorted(config.expected_gpus.items()):
+        here = selector(series("instance", "gpus", "count"), f"job={quote(job)}")
+        up = f"max_over_time({select('up', f'job={quote(job)}')}[{hold}]) == 1"
+        arms += [
+            f"max_over_time({here}[{hold}]) < {expected}",
+            f"0 * group {by(L.instance)} ({up})\nunless {on(L.instance)}\npresent_over_time({here}[{hold}])",
+        ]
+    return Alert(
+        "GPUMemoryDataMissing", "\nor\n".join(block(arm) for arm in arms), "10m", "warning",
+        "GPU memory of {{ or $labels.gpu_uuid $labels.instance }} is missing or invalid",
+        "Triton reports no valid memory for {{ or $labels.gpu_uuid $labels.instance }} (last value "
+        "{{ $value | humanize }}): total or used is 0, NaN or absent, the GPU's series vanished, or fewer GPUs are "
+        "reported than expected. GPUMemoryHigh is blind here. Usual causes: MIG, another DCGM agent, "
+        "DCGM losing the GPU.",
+        NoData("fires", "Absence of GPU series that were there within the last "
+               f"{vanish} is what it reports; a CPU-only server never had any.", "InferenceTargetDown"),
+        limits=("windows.vanish",),
+        blind_spots=("A server that never reported GPUs is only caught with expected_gpus in obs.yaml.",),
+        dashboard="obs-gpu",
+    )

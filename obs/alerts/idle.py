@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from obs.alerts.texts import NUMBER
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import duration, number, on, one_of, selector
@@ -66,7 +67,7 @@ def group(config: Config) -> Group:
         Alert(
             "InferenceCountersFrozen", frozen, "5m", "warning",
             "{{ $labels.model }} works but its request counters stand still",
-            "Model {{ $labels.model }} version {{ $labels.version }} observes {{ $value | humanize }} request "
+            "Model {{ $labels.model }} version {{ $labels.version }} observes " + NUMBER + " request "
             "latencies/s while its success and failure counters do not move: Triton runs with --metrics-config "
             "counter_latencies=false, which freezes the counts too. Queue, traffic, failure and idle alerts are blind.",
             NoData("silent", "Needs a second signal (latency summaries or histograms); without one nothing shows it.",

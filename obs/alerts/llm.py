@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from obs.alerts.texts import NUMBER
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import block, by, duration, indent, number, on
@@ -81,8 +82,8 @@ def group(config: Config) -> Group | None:
         alert(
             # The worst replica, not the sum: a few preemptions on each of a hundred are no want of memory.
             "LLMPreempting", f"max {by(keep)} ({preemptions}) > {number(config.limit('preemption_rate'))}", "5m", "warning",
-            "A replica of {{ $labels.model }} preempts {{ $value | humanize }} requests/s",
-            "The worst replica of {{ $labels.model }} pushes out {{ $value | humanize }} running requests/s for lack of KV "
+            "A replica of {{ $labels.model }} preempts " + NUMBER + " requests/s",
+            "The worst replica of {{ $labels.model }} pushes out " + NUMBER + " running requests/s for lack of KV "
             "blocks and computes their prompts again: throughput is lost. Lower max_num_seqs or the context length, or "
             "add replicas.",
             NoData("silent", "Engines that queue before the pool is full (TensorRT-LLM guaranteed_no_evict) never "
@@ -103,8 +104,8 @@ def group(config: Config) -> Group | None:
             f"  or\n  min_over_time({waiting}[{growth}]) > {running}\n)\nand {on(keep)}\n"
             f"avg_over_time({kv}[{window}]) < {number(config.limit('kv_low'))}",
             "5m", "warning",
-            "{{ $labels.model }} has {{ $value | humanize }} requests waiting although its KV cache has room",
-            "{{ $value | humanize }} requests wait for {{ $labels.model }}, and more each minute or more than it runs, while "
+            "{{ $labels.model }} has " + NUMBER + " requests waiting although its KV cache has room",
+            NUMBER + " requests wait for {{ $labels.model }}, and more each minute or more than it runs, while "
             "the KV cache is "
             f"below {config.limit('kv_low'):.0%}: prefill (long prompts) or the number of batch slots is the limit, "
             f"not memory.{estimate}",
@@ -159,8 +160,8 @@ def group(config: Config) -> Group | None:
             f"{tokens} < {number(config.limit('decode_collapse'))} * ({before} > {number(config.limit('decode_floor'))})\n"
             f"and {on(keep)}\navg_over_time({running}[{window}]) >= 0.8 * ({load} > 0)\n{hung}".strip(),
             "10m", "warning",
-            "{{ $labels.model }} decodes only {{ $value | humanize }} tokens/s at the same load",
-            "{{ $labels.model }} generates {{ $value | humanize }} tokens/s, less than "
+            "{{ $labels.model }} decodes only " + NUMBER + " tokens/s at the same load",
+            "{{ $labels.model }} generates " + NUMBER + " tokens/s, less than "
             f"{config.limit('decode_collapse'):.0%} of the {duration(config.window('baseline'))} before, with as many "
             "requests running: GPU throttling, a slow rank, preemption, or much longer contexts.",
             NoData("silent", "A young engine has no baseline.", "LLMStatsStuck"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from obs.alerts.texts import NUMBER
 from obs.alerts.thresholds import above, any_of, has_traffic, limits_of
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
@@ -76,8 +77,8 @@ def group(config: Config) -> Group:
         alerts.append(
             Alert(
                 "InferencePendingRequestsGrowing", any_of([grows, *stays]), "5m", "warning",
-                "{{ $labels.model }} has {{ $value | humanize }} pending requests and does not catch up",
-                "Model {{ $labels.model }} version {{ $labels.version }} holds {{ $value | humanize }} requests before "
+                "{{ $labels.model }} has " + NUMBER + " pending requests and does not catch up",
+                "Model {{ $labels.model }} version {{ $labels.version }} holds " + NUMBER + " requests before "
                 f"the backend: over {number(config.limit('pending_growth'))} times as many a replica as {growth} ago, or "
                 f"for {growth} more than it answers within the limit of its queue time. They arrive faster than they are "
                 "answered.",

@@ -1,7 +1,8 @@
 """Error budgets: multi-window burn-rate alerts for models that declare an objective.
 
 Method: Google SRE Workbook, chapter 5, "Multiwindow, multi-burn-rate alerts". Errors and requests are summed
-over the window before they are divided, so busy minutes weigh more than quiet ones.
+over the window before they are divided, so busy minutes weigh more than quiet ones. The versions of a model are
+judged together: the objective is the model's, and a new version would have only minutes in a window of days.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.errors import ConfigError
+from obs.model.metric import Engine, Histogram
 from obs.model.rule import Alert, Group, NoData, Recording
-from obs.promql import by, duration, number, on, one_of, quote, selector
+from obs.promql import block, by, duration, number, on, one_of, quote, selector
 from obs.recordings.names import labels, series
-from obs.recordings.rules import bucket_bounds, le, llm_engines, scale_of
+from obs.recordings.rules import EngineRules, bucket_bounds, le, llm_engines, owner_of, scale_of, sources_of
+
+_YOUNG = "A model younger than the long window is judged by the history that it has."
 
 
 def groups(config: Config) -> tuple[Group, ...]:
@@ -25,16 +29,26 @@ def groups(config: Config) -> tuple[Group, ...]:
             config, "InferenceAvailabilityBudgetBurn", "availability", available,
             series("model", "request_failures", "rate"), series("model", "request_attempts", "rate"),
             "fails requests", "slo.availability",
-            ("An error answered through Triton's Python backend counts as a success and burns no budget.",),
+            (
+                "An error answered through Triton's Python backend counts as a success and burns no budget.",
+                "vLLM's HTTP 5xx are no failures of its engine and burn nothing: InferenceHTTPErrorRatioHigh sees them. "
+                "Before 0.16 its engine counts no failures at all.",
+                "Triton's counter_latencies=false freezes the counters at 0: no budget burns.",
+                _YOUNG,
+            ),
         )
     quick = _objectives(config, "latency_objective")
     if quick:
         rules += _slow_requests(config, quick)
         alerts += _burn(
             config, "InferenceLatencyBudgetBurn", "latency", quick,
-            series("model", "latency_errors", "rate"), series("model", "request_latency_seconds", "rate"),
+            series("model", "latency_errors", "rate"), series("model", "latency_judged", "rate"),
             "answers slowly", "slo.latency_objective",
-            ("Only engines with a request-latency histogram are judged: a summary counts no slow requests.",),
+            (
+                "Only engines with a request-latency histogram are judged: a summary counts no slow requests.",
+                "A replica whose histogram has no bucket at the limit is not judged.",
+                _YOUNG,
+            ),
         )
     found = []
     if rules:
@@ -57,7 +71,8 @@ def _matcher(model: str, objectives: dict[str, float]) -> str:
 
 def _burn(config: Config, name: str, what: str, objectives: dict[str, float], bad: str, total: str, verb: str,
           limit: str, blind: tuple[str, ...]) -> list[Alert]:
-    keep = by((*labels(config).model, "engine"))
+    keep = by((*labels(config).model_name, "engine"))
+    floor, step = number(config.limit("burn_errors")), number(config.evaluation_interval)
     alerts = []
     for window in config.burn_windows:
         arms = []
@@ -65,15 +80,16 @@ def _burn(config: Config, name: str, what: str, objectives: dict[str, float], ba
             match = _matcher(model, objectives)
             budget = number(round(1 - objective, 9))
 
-            def burn(span: float, match: str = match) -> str:
-                length = duration(span)
-                return (
-                    f"sum {keep} (sum_over_time({selector(bad, match)}[{length}]))\n  / "
-                    f"(sum {keep} (sum_over_time({selector(total, match)}[{length}])) > 0)"
-                )
+            def over(of: str, span: float, match: str = match) -> str:
+                return f"sum {keep} (sum_over_time({selector(of, match)}[{duration(span)}]))"
 
             threshold = f"{number(window.factor)} * {budget}"
-            arms.append(f"{burn(window.long)}\n  > {threshold}\nand\n{burn(window.short)}\n  > {threshold}")
+            burns = [
+                f"{over(bad, span)}\n  / ({over(total, span)} > 0)\n  > {threshold}"
+                for span in (window.long, window.short)
+            ]
+            # A rate per second, recorded every `step` seconds, sums up to the number of requests.
+            arms.append("\nand\n".join([*burns, f"{over(bad, window.long)} * {step} >= {floor}"]))
         expr = arms[0] if len(arms) == 1 else "\nor\n".join(
             "(\n" + "\n".join(f"  {line}" for line in arm.splitlines()) + "\n)" for arm in arms
         )
@@ -82,21 +98,20 @@ def _burn(config: Config, name: str, what: str, objectives: dict[str, float], ba
                 name, expr, "2m" if window.severity == "critical" else "15m", window.severity,
                 f"{{{{ $labels.model }}}} {verb} and burns its {what} budget",
                 f"{{{{ $value | humanizePercentage }}}} of the requests to {{{{ $labels.model }}}} in "
-                f"{duration(window.long)} miss its {what} objective: its error budget burns at least "
-                f"{window.factor:g} times too fast (over {duration(window.long)} and {duration(window.short)}).",
+                f"{duration(window.long)} miss its {what} objective: more than {window.factor:g} × the rate that the "
+                f"objective allows, over {duration(window.long)} and over {duration(window.short)}.",
                 NoData("silent", "Without requests no budget burns.", "InferenceTrafficDrop"),
                 labels={"long": duration(window.long), "short": duration(window.short)},
-                limits=(limit,), blind_spots=blind,
+                limits=(limit, "limits.burn_errors"), blind_spots=blind,
             )
         )
     return alerts
 
 
 def _slow_requests(config: Config, objectives: dict[str, float]) -> list[Recording]:
-    """Requests per second over each model's P99 limit, from the bucket at that limit."""
+    """Requests per second over each model's P99 limit, and those judged, from the bucket at that limit."""
     L = labels(config)
     llm = set(llm_engines(config))
-    buckets = series("model", "request_latency_seconds", "bucket_rate")
     rules = []
     for engine_name in config.engines:
         engine = ENGINES[engine_name]
@@ -118,14 +133,38 @@ def _slow_requests(config: Config, objectives: dict[str, float]) -> list[Recordi
                     f"{config.path}: models.{model or '*'}.{key}: {limit:g}s is no bucket bound of {engine_name}'s "
                     f"latency histogram, so latency_objective cannot be counted; use {near:g}s"
                 )
-            match = _matcher(model, objectives)
-            inside = selector(buckets, own, match, le(bound / scale))
-            every = selector(buckets, own, match, 'le="+Inf"')
-            rules.append(
-                Recording(
-                    series("model", "latency_errors", "rate"),
-                    f"sum {by(L.model)} ({every})\n- {on(L.model)}\nsum {by(L.model)} ({inside})",
-                    f"Requests slower than {limit:g} s. Per second.", {"engine": engine_name},
+            # These models, and only where they are recorded as this engine's.
+            judged = selector(series("model", "request_latency_seconds", "rate"), own, _matcher(model, objectives))
+            for name, operator, what in (
+                ("latency_errors", "-", f"Requests slower than {limit:g} s"),
+                ("latency_judged", "and", f"Requests of replicas whose histogram has the bucket {limit:g} s"),
+            ):
+                rules.append(
+                    Recording(
+                        series("model", name, "rate"),
+                        f"{_beside_bucket(config, engine, operator, bound / scale)}\nand {on(L.model)}\n{judged}",
+                        f"{what}. Per second.", {"engine": engine_name},
+                    )
                 )
-            )
     return rules
+
+
+def _beside_bucket(config: Config, engine: Engine, operator: str, bound: float) -> str:
+    """All requests per second of a model ``-`` or ``and`` those in the bucket ``bound``.
+
+    Target by target: one whose histogram lacks that bucket must not count all its requests as slow.
+    """
+    writer = EngineRules(owner_of(engine, "request_latency_seconds"), config)
+    of = tuple(dict.fromkeys((*writer.identity, "version")))  # a target's own label, where the engine has none
+    histogram = next(one for one in sources_of(engine, "request_latency_seconds") if isinstance(one, Histogram))
+
+    def text(dialect: str) -> str:
+        every, inside = (
+            f"sum {by(of)} (rate("
+            f"{writer.select(f'{histogram.metric}_bucket', histogram.matchers, matcher, dialect=dialect)}"
+            f"[{writer.window}]))"
+            for matcher in ('le="+Inf"', le(bound))
+        )
+        return writer.aggregate("sum", labels(config).model, f"{every}\n{operator}\n{inside}")
+
+    return block(writer.every_spelling(text))

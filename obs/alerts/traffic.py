@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from obs.alerts.texts import NUMBER
 from obs.alerts.thresholds import known_servers
 from obs.config import Config
 from obs.model.rule import Alert, Group, NoData
@@ -38,8 +39,8 @@ def group(config: Config) -> Group:
     alerts = [
         Alert(
             "InferenceTrafficDrop", drop, "10m", "warning",
-            "{{ $labels.model }} gets only {{ $value | humanize }} requests/s",
-            "Model {{ $labels.model }} answers {{ $value | humanize }} requests/s, less than "
+            "{{ $labels.model }} gets only " + NUMBER + " requests/s",
+            "Model {{ $labels.model }} answers " + NUMBER + " requests/s, less than "
             f"{config.limit('traffic_drop'):.0%} of its mean in the {duration(config.window('baseline'))} before "
             "(and less than that part of the same time yesterday and last week, where that is known). Its servers are "
             "up: look at the gateway's weights, at clients, and at failures of the model.",
@@ -58,8 +59,8 @@ def group(config: Config) -> Group:
         alerts.append(
             Alert(
                 "InferenceTrafficBelowSeasonal", "\nand\n".join(arms) + f"\n{quiet}", "30m", "warning",
-                "{{ $labels.model }} gets {{ $value | humanize }} requests/s, far less than at this time before",
-                "Model {{ $labels.model }} answers {{ $value | humanize }} requests/s, less than "
+                "{{ $labels.model }} gets " + NUMBER + " requests/s, far less than at this time before",
+                "Model {{ $labels.model }} answers " + NUMBER + " requests/s, less than "
                 f"{config.limit('traffic_drop'):.0%} of the same time "
                 f"{' and '.join(duration(season) for season in config.seasons)} ago. A slow loss that the recent "
                 "past hides.",

@@ -118,6 +118,9 @@ LIMITS: tuple[Limit, ...] = (
           "share of observations above the top bucket: more than this and the P99 is cut off", 0.0001, 1.0),
     Limit("limits", "target_changes", "number", 4.0,
           "changes of up in the flap window: two outages", 2.0, 1e3),
+    Limit("limits", "burn_errors", "number", 5.0,
+          "bad requests in the long window below which no budget alert fires: one failure in a quiet hour is no trend",
+          0.0, 1e9),
     Limit("limits", "replica_majority", "ratio", 0.5,
           "share of a job's servers that hold a model from which the others are expected to", 0.01, 1.0),
     # --- windows -------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ DERIVED = {
     "request_cancellations": "requests cancelled by their clients",
     "batch_size": "inferences per model execution",
     "gpu_memory_usage": "used part of a GPU's memory",
+    "gpus": "number of GPUs that a Triton server reports",
     "preallocates": "a model here belongs to an engine that takes its GPU memory at start",
     "latency_source": "the server exports a source for the request P99",
     "prefix_cache_hit": "part of the looked-up prompt tokens that were cached",
@@ -32,7 +33,9 @@ DERIVED = {
     "http_requests": "HTTP requests seen by the API server, by status class",
     "beyond_top_bucket": "share of observations above the largest finite bucket bound",
     "rank_imbalance": "gap in KV use between the data-parallel ranks of one server",
-    "latency_errors": "share of requests over the latency limit of their model",
+    "requests_running_estimate": "requests running, estimated where the engine does not count them",
+    "latency_errors": "requests over the latency limit of their model",
+    "latency_judged": "requests of which the histogram tells whether they kept the latency limit of their model",
 }
 
 

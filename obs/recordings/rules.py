@@ -461,6 +461,14 @@ def derived_group(config: Config) -> Group:
         if recorded(config, "requests_running"):
             record("model", "requests_running", "baseline", baseline(running),
                    "Mean number of running requests over the baseline window; absent without that history.")
+    if "triton-vllm" in config.engines:
+        own = 'engine="triton-vllm"'
+        # Little's law on outputs: each running request gives one per inter-token latency.
+        record("model", "requests_running_estimate", "mean",
+               f"{selector(series('model', 'generation_tokens', 'rate'), own)}\n* "
+               f"{selector(series('model', 'inter_token_latency_seconds', 'mean'), own)}",
+               "Requests running, for an engine that does not count them: tokens/s times mean inter-token latency. Reads "
+               "high with speculative decoding.")
     if recorded(config, "kv_transfer_failures"):
         failed = series("model", "kv_transfer_failures", "rate")
         record("model", "kv_transfer_failures", "ratio",
@@ -480,7 +488,7 @@ def derived_group(config: Config) -> Group:
                 every = selector(buckets, own, 'le="+Inf"')
                 # `le` may be stored in two forms at once, after an upgrade to Prometheus 3.
                 expr = f"1 -\n  sum without (le) ({below})\n/ ignoring (le)\n  ({every} > 0)"
-                if _owner(ENGINES[engine], signal).name == "triton":
+                if owner_of(ENGINES[engine], signal).name == "triton":
                     # Triton's buckets can be configured: with others than the known ones the top is not known.
                     bounds = bucket_bounds(ENGINES[engine], signal)
                     scale = scale_of(ENGINES[engine], signal)
@@ -508,7 +516,9 @@ def derived_group(config: Config) -> Group:
     if "vllm" in config.engines:
         rules_vllm = EngineRules(ENGINES["vllm"], config)
         http = selector("http_requests_total", config.selector("vllm"), 'handler=~"/v1/.*"')
-        served = selector(series("instance", "server", "present"), 'engine="vllm"')
+        # Over the rate window: a rate outlives a lost scrape, and the target that it came from must as well.
+        server = selector(series("instance", "server", "present"), f"engine={quote('vllm')}")
+        served = f"present_over_time({server}[{rules_vllm.window}])"
         record("job_status", "http_requests", "rate",
                f"sum {by((*L.job, 'status'))} (\n  rate({http}[{rules_vllm.window}])\n  and {on(L.instance)}\n"
                f"  {served}\n)",
@@ -518,10 +528,7 @@ def derived_group(config: Config) -> Group:
 
 def gpu_group(config: Config) -> Group | None:
     """GPU memory once per physical GPU, from Triton or else from dcgm-exporter."""
-    sources = [
-        name for name in config.engines
-        if not isinstance(ENGINES[name].signals["gpu_memory_total_bytes"], Missing)
-    ]
+    sources = memory_sources(config)
     if not sources:
         return None
     L = labels(config)
@@ -537,17 +544,14 @@ def gpu_group(config: Config) -> Group | None:
             total = EngineRules(ENGINES["triton"], config).select("nv_gpu_memory_total_bytes")
             marks.append(f"group {by(L.gpu)} ({total} and {on(L.instance)} {present})")
         if "dcgm" in sources:
-            rules_dcgm = EngineRules(ENGINES["dcgm"], config)
-            used = rules_dcgm.select("DCGM_FI_DEV_FB_USED")
-            # Unless honor_labels is set, Prometheus renames the GPU user's labels to exported_*.
-            for label in (config.namespace, config.pod):
-                native = "namespace" if label == config.namespace else "pod"
-                used = call("label_replace", used, quote(label), '"$1"', quote(f"exported_{native}"), '"(.+)"')
-            pods = on((config.namespace, config.pod))
-            named = selector(present, f'{config.pod}!=""')
-            marks.append(rules_dcgm.aggregate("group", L.gpu, f"{used}\nand {pods}\n{named}"))
+            marks += _dcgm_marks(config, present)
         rules.append(Recording(series("gpu", "preallocates", "present"), either(*marks),
                                "An engine that takes its memory at start uses this GPU: its memory says nothing of load."))
+    if "triton" in sources:
+        total = EngineRules(ENGINES["triton"], config).select("nv_gpu_memory_total_bytes")
+        of = by((*L.instance, "gpu_uuid"))
+        rules.append(Recording(series("instance", "gpus", "count"),
+                               f"count {by(L.instance)} (group {of} ({total}))", "GPUs that the Triton server reports."))
     used, total = series("gpu", "gpu_memory_used_bytes", "max"), series("gpu", "gpu_memory_total_bytes", "max")
     ratios = []
     for name in sources:
@@ -561,6 +565,44 @@ def gpu_group(config: Config) -> Group | None:
     return Group("obs-record-gpu", "recordings-gpu", "GPU memory, once per physical GPU.", tuple(rules))
 
 
+def _dcgm_marks(config: Config, present: str) -> tuple[str, str]:
+    """The GPUs of preallocating engines as dcgm-exporter tells them: by the GPU's pod, else by elimination.
+
+    ``present`` is the series that marks the engines' targets.
+    """
+    L = labels(config)
+    dcgm = EngineRules(ENGINES["dcgm"], config)
+    used = dcgm.select("DCGM_FI_DEV_FB_USED")
+    # Unless honor_labels is set, Prometheus renames the GPU user's labels to exported_*.
+    for label in (config.namespace, config.pod):
+        native = "namespace" if label == config.namespace else "pod"
+        used = call("label_replace", used, quote(label), '"$1"', quote(f"exported_{native}"), '"(.+)"')
+    named = selector(present, f'{config.pod}!=""')
+    mapped = f"{used}\nand {on((config.namespace, config.pod))}\n{named}"
+    # A GPU whose pod label is that of the exporter's own target (or none) belongs to nobody we know. If no GPU of
+    # the cluster is mapped to such an engine, it may be the engine's: it gets the limit that cannot be wrong for it.
+    own = dcgm.select("DCGM_FI_DEV_FB_USED", 'exported_pod=""')
+    nobody = f"{own}\nand {on(L.instance)}\nup"
+    engines, of = present, on((config.cluster,))
+    if "triton" in config.engines:
+        triton = selector(series("instance", "server", "present"), 'engine="triton"')
+        engines += f"\nunless {on(L.instance)}\n{triton}"
+    unmapped = f"{nobody}\nand {of}\n{block(engines)}\nunless {of}\n{block(mapped)}"
+    rest = dcgm.aggregate("group", L.gpu, unmapped)
+    if "triton" in config.engines:
+        total = EngineRules(ENGINES["triton"], config).select("nv_gpu_memory_total_bytes")
+        rest = block(f"{rest}\nunless {on((config.cluster, 'gpu_uuid'))}\n{total}")
+    return dcgm.aggregate("group", L.gpu, mapped), rest
+
+
+def memory_sources(config: Config) -> tuple[str, ...]:
+    """The configured engines that report GPU memory, the preferred one first."""
+    return tuple(
+        name for name in config.engines
+        if not isinstance(ENGINES[name].signals["gpu_memory_total_bytes"], Missing)
+    )
+
+
 def top_bound(engine: Engine, signal: str) -> float | None:
     """The largest finite bucket bound, in seconds, of the histogram that gives ``signal``; ``None`` without one."""
     bounds = bucket_bounds(engine, signal)
@@ -571,11 +613,11 @@ def bucket_bounds(engine: Engine, signal: str) -> tuple[float, ...]:
     """The finite bucket bounds, in seconds, of the newest histogram that gives ``signal``; empty without one."""
     for source in sources_of(engine, signal):
         if isinstance(source, Histogram):
-            return tuple(bound * source.scale for bound in _owner(engine, signal).metric(source.metric).buckets)
+            return tuple(bound * source.scale for bound in owner_of(engine, signal).metric(source.metric).buckets)
     return ()
 
 
-def _owner(engine: Engine, signal: str) -> Engine:
+def owner_of(engine: Engine, signal: str) -> Engine:
     """The engine whose metrics give the signal."""
     return ENGINES["triton"] if signal in engine.inherits else engine
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from obs.alerts.registry import CONDITIONAL, SUBJECTS, alerts, all_groups
+from obs.alerts.texts import NUMBER
 from obs.catalog.limits import BY_PATH
 from obs.config import ENGINE_NAMES, Config, parse_config, seconds
 from obs.errors import ConfigError
@@ -119,3 +120,34 @@ def test_every_subject_is_a_group_of_its_own() -> None:
     config = config_of("default")
     names = [group.name for group in (subject(config) for subject in SUBJECTS) if group is not None]
     assert len(names) == len(set(names)) == len(SUBJECTS)
+
+
+def test_an_objective_for_all_leaves_out_the_models_that_have_their_own() -> None:
+    config = parse_config("slo: {availability: 99%}\nmodels: {m: {availability: 99.9%}, n: {availability: 95%}}")
+    fast, slow, slowest = (a.expr for a in alerts(config) if a.name == "InferenceAvailabilityBudgetBurn")
+    for expr, factor in ((fast, "14.4"), (slow, "6"), (slowest, "1")):
+        for model, budget in (('model!~"m|n"', "0.01"), ('model="m"', "0.001"), ('model="n"', "0.05")):
+            (arm,) = (arm for arm in expr.split("\nor\n") if model in arm)
+            assert arm.count(f"> {factor} * {budget}\n") == 2  # over both windows
+            assert arm.count(model) == 5  # bad and all requests over both windows, and the floor
+
+
+def test_the_floor_of_bad_requests_counts_by_the_evaluation_interval() -> None:
+    config = parse_config("limits: {burn_errors: 7}\ninterval: {evaluation: 15s}\nslo: {availability: 99%}")
+    for alert in alerts(config):
+        if alert.name == "InferenceAvailabilityBudgetBurn":
+            assert alert.expr.endswith(f"[{alert.labels['long']}])) * 15 >= 7")
+
+
+def test_aborted_requests_of_tritons_backend_alone_need_no_running_gauge() -> None:
+    (aborted,) = [a for a in alerts(config_of("one engine: triton-vllm")) if a.name == "LLMAbortedRequestsHidden"]
+    assert "requests_running:" not in aborted.expr
+    assert "requests_running_estimate:" in aborted.expr
+    assert "LLMAbortedRequestsHidden" not in {a.name for a in alerts(config_of("one engine: sglang"))}
+
+
+def test_no_rate_below_one_reads_as_minutes() -> None:
+    for alert in alerts(config_of("objectives")):
+        if alert.name != "GPUMemoryDataMissing":  # bytes
+            for text in (alert.summary, alert.description):
+                assert "$value | humanize }}" not in text.replace(NUMBER, ""), alert.name
