@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -20,7 +20,8 @@ import yaml
 from obs.catalog.limits import BURN_WINDOWS, BY_PATH, LIMITS, SEASONS, BurnWindow, Limit
 from obs.errors import ConfigError
 from obs.promql import duration
-from obs.schema import BeforeValidator, Refused, Strict, keys, validate
+from obs.schema import BeforeValidator, Refused, keys, validate
+from obs.schema import Strict as _Strict
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -121,13 +122,14 @@ Engines = Annotated[list[EngineName], BeforeValidator(_some)]
 DialectName = Literal["standard", "ray", "ray-colon", "kserve"]
 
 
-def _section(section: str) -> type[Strict]:
-    fields = [
-        (limit.key, Annotated[float | None, BeforeValidator(_bounded(limit))], field(default=None))
+def _section(section: str) -> type[_Strict]:
+    fields = {
+        limit.key: Annotated[float | None, BeforeValidator(_bounded(limit))]
         for limit in LIMITS
         if limit.section == section
-    ]
-    return make_dataclass(f"_{section.title()}", fields, bases=(Strict,), frozen=True, kw_only=True)
+    }
+    body = {"__module__": __name__, "__annotations__": fields, **dict.fromkeys(fields)}
+    return type(f"_{section.title()}", (_Strict,), body)
 
 
 _Slo = _section("slo")
@@ -141,21 +143,18 @@ class _Gate(_section("gate")):  # type: ignore[misc]
     require: list[GateCriterion] = field(default_factory=lambda: ["error_ratio"])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Labels(Strict):
+class _Labels(_Strict):
     cluster: LabelName = "cluster"
     namespace: LabelName = "namespace"
     pod: LabelName = "pod"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Interval(Strict):
+class _Interval(_Strict):
     scrape: Duration = 30.0
     evaluation: Duration = 30.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Alert(Strict):
+class _Alert(_Strict):
     enabled: bool = True
     severity: Literal["critical", "warning", "info"] | None = None
     for_: Annotated[float | None, BeforeValidator(seconds)] = None
@@ -163,16 +162,14 @@ class _Alert(Strict):
     labels: dict[LabelName, Text] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Burn(Strict):
+class _Burn(_Strict):
     long: Duration
     short: Duration
     factor: Annotated[float, BeforeValidator(plain)]
     severity: Literal["critical", "warning"] = "critical"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _File(Strict):
+class _File(_Strict):
     engines: Engines = field(default_factory=lambda: list(DEFAULT_ENGINES))
     dialects: dict[EngineName, list[DialectName]] = field(default_factory=dict)
     selectors: dict[EngineName, Matchers] = field(default_factory=dict)
@@ -354,7 +351,7 @@ class Config:
             return getattr(every, key) if value is None else value
 
         return AlertOverride(
-            enabled=own.enabled if "enabled" in own.fields_set else every.enabled,
+            enabled=own.enabled if "enabled" in own.model_fields_set else every.enabled,
             severity=pick("severity"),
             for_=pick("for_"),
             keep_firing_for=pick("keep_firing_for"),
@@ -370,7 +367,7 @@ class Config:
         def add(path: str, value: object, is_given: bool, why: str) -> None:
             rows.append(Setting(path, str(value), self.path if is_given else "default", why))
 
-        top = g.fields_set
+        top = g.model_fields_set
         add("engines", ", ".join(self.engines), "engines" in top, "servers whose rules and panels are built")
         for engine in self.engines:
             if engine in g.dialects:
@@ -380,11 +377,11 @@ class Config:
         add("jobs", ", ".join(self.jobs) or "(any that served an engine's metrics)", "jobs" in top,
             "scrape jobs watched for being down")
         for key, what in (("cluster", "cluster"), ("namespace", "namespace"), ("pod", "pod")):
-            add(f"labels.{key}", getattr(g.labels, key), key in g.labels.fields_set,
+            add(f"labels.{key}", getattr(g.labels, key), key in g.labels.model_fields_set,
                 f"target label that names the {what}")
-        add("interval.scrape", duration(self.scrape_interval), "scrape" in g.interval.fields_set,
+        add("interval.scrape", duration(self.scrape_interval), "scrape" in g.interval.model_fields_set,
             "scrape interval of the servers; every range is at least 4 of it")
-        add("interval.evaluation", duration(self.evaluation_interval), "evaluation" in g.interval.fields_set,
+        add("interval.evaluation", duration(self.evaluation_interval), "evaluation" in g.interval.model_fields_set,
             "evaluation interval of the rule groups")
         for limit in LIMITS:
             given = getattr(getattr(g, limit.section), limit.key)
@@ -512,7 +509,7 @@ def _keys_at(location: list[Any]) -> list[str]:
             model = _Burn
         elif part in keys(model):
             annotation = keys(model)[part]
-            model = annotation if isinstance(annotation, type) and issubclass(annotation, Strict) else model
+            model = annotation if isinstance(annotation, type) and issubclass(annotation, _Strict) else model
     return list(keys(model))
 
 

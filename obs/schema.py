@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_type_hints
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema, ErrorDetails
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_options):
+        """Only type checkers need it, and it is in ``typing`` since Python 3.11."""
+        return lambda cls: cls
 
 
 @dataclass(frozen=True)
@@ -35,15 +41,22 @@ def _alias(name: str) -> str:
     return name.rstrip("_")
 
 
-@dataclass(frozen=True, kw_only=True)
+def _names(shape: Any) -> list[str]:
+    return [one.name for one in dataclasses.fields(shape)]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
 class Strict:
-    """A mapping of the file. Its subclasses are frozen dataclasses too; unknown keys are refused."""
+    """A mapping of the file: its subclasses become frozen dataclasses, and unknown keys are refused."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = {"extra": "forbid", "alias_generator": _alias}
 
     @property
-    def fields_set(self) -> frozenset[str]:
-        """The fields that the file gives; of an instance made otherwise none."""
+    def model_fields_set(self) -> frozenset[str]:
+        """The fields that the file gives (pydantic's name for it); of an instance made otherwise none."""
         given: frozenset[str] = self.__dict__.get("_fields_set", frozenset())
         return given
 
@@ -51,7 +64,7 @@ class Strict:
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         from pydantic_core import core_schema
 
-        names = {_alias(one.name): one.name for one in dataclasses.fields(cls)}
+        names = {_alias(name): name for name in _names(cls)}
 
         def keep(value: Any, validate: Callable[[Any], Strict]) -> Strict:
             made = validate(value)
@@ -62,7 +75,7 @@ class Strict:
 
     def written(self) -> dict[str, Any]:
         """What the file gives, by its keys, as parsed."""
-        return {_alias(one.name): getattr(self, one.name) for one in dataclasses.fields(self) if one.name in self.fields_set}
+        return {_alias(name): getattr(self, name) for name in _names(self) if name in self.model_fields_set}
 
 
 _Shape = TypeVar("_Shape", bound=Strict)
@@ -71,7 +84,7 @@ _Shape = TypeVar("_Shape", bound=Strict)
 def keys(shape: type[Strict]) -> dict[str, Any]:
     """key of the file → type of its value."""
     hints = get_type_hints(shape)
-    return {_alias(one.name): hints[one.name] for one in dataclasses.fields(shape)}
+    return {_alias(name): hints[name] for name in _names(shape)}
 
 
 class Refused(Exception):
