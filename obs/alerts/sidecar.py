@@ -7,7 +7,7 @@ from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import by, call, duration, on, one_of, quote, selector
-from obs.recordings.beside import suspect
+from obs.recordings.beside import suspect, vulnerable
 from obs.recordings.names import labels
 from obs.recordings.rules import EngineRules
 
@@ -156,10 +156,7 @@ def group(config: Config) -> Group | None:
         ),
         Alert(
             "InferenceServerVulnerable",
-            f"count {by((*L.job, 'id', 'status', 'version'))} (\n"
-            f"  {own.select('llm_engine_vulnerable_info')}\n  * {instance} group_left (version)\n"
-            f"  {own.select('llm_engine_info')}\n  or\n  {own.select('llm_engine_vulnerable_info')}\n"
-            f"  unless {instance}\n  {own.select('llm_engine_info')}\n)",
+            vulnerable(config),
             "15m", "warning",
             "{{ $labels.job }} runs a server with {{ $labels.id }}",
             "{{ $value }} servers of {{ $labels.job }} run a version ({{ with $labels.version }}{{ . }}{{ else }}not to be "

@@ -8,6 +8,7 @@ from obs.dashboards.panels import House
 from obs.engines import BY_NAME as ENGINES
 from obs.model.dashboard import Dashboard, Panel, Query, Row, Threshold
 from obs.promql import by, indent, on, quote, selector
+from obs.recordings.beside import vulnerable
 from obs.recordings.names import series
 from obs.recordings.rules import EngineRules
 
@@ -183,8 +184,6 @@ def _sidecar(h: House) -> tuple[Panel, ...]:
     own, here = EngineRules(ENGINES["sidecar"], h.config), variables.matchers(h.config, "cluster", "namespace")
     place = {h.config.cluster: "Cluster", h.config.namespace: "Namespace", "job": "Job"}
     missing = own.select("triton_model_info", 'state!="READY"', here)
-    hole, info = own.select("llm_engine_vulnerable_info", here), own.select("llm_engine_info", here)
-    same = on(h.labels.instance)
     return (
         *panels.table(
             "Models that are not ready",
@@ -196,9 +195,7 @@ def _sidecar(h: House) -> tuple[Panel, ...]:
         ),
         *panels.table(
             "Servers with a known vulnerability",
-            (("Servers", "short",
-              f"count {by((*h.labels.job, 'id', 'status', 'version'))} (\n  {hole}\n  * {same} group_left (version)\n"
-              f"  {info}\n  or\n  {hole}\n  unless {same}\n  {info}\n)"),),
+            (("Servers", "short", vulnerable(h.config, here)),),
             "By the server's version and a small table in the sidecar; \"unknown\" is a version that cannot rule it out. An "
             "empty table is no proof of safety: a server without a sidecar is not in it.",
             names={**place, "version": "Version", "id": "Vulnerability", "status": "Status"},

@@ -11,7 +11,9 @@ from obs.model.metric import Histogram, Missing, Native
 from obs.promql import block, by, duration, number, on, quote
 
 _M = "{{model}} {{version}} {{job}}"
-_NONE = "not exported by this engine (Triton's vLLM backend exports none)"
+#: "estimate" where the sidecar computes what the engine hides, else nothing.
+_SOURCE = "{{source}}"
+_NONE = "not exported by this engine (Triton's vLLM backend exports none; an obs sidecar estimates it)"
 
 
 def dashboard(config: Config) -> Dashboard | None:
@@ -39,19 +41,20 @@ def _saturation(h: House) -> tuple[Panel, ...]:
         *panels.ratio(
             "KV cache in use (blocks)",
             [
-                h.query("model", "kv_cache_usage", "max", f"{_M} fullest rank"),
-                h.query("model", "kv_cache_usage", "mean", f"{_M} mean"),
+                h.query("model", "kv_cache_usage", "max", f"{_M} fullest rank {_SOURCE}"),
+                h.query("model", "kv_cache_usage", "mean", f"{_M} mean {_SOURCE}"),
             ],
             f"Used part of the KV cache, by blocks: not tokens held. Above {h.config.limit('kv_usage'):.0%} it is "
             "saturation only while requests wait or are preempted: a full batch runs at 98 % in good health. The mean "
-            "far below the fullest rank: requests are spread unevenly. Frozen while an engine hangs.",
+            "far below the fullest rank: requests are spread unevenly. Frozen while an engine hangs. \"estimate\": the obs "
+            "sidecar computes it for an engine that hides it.",
             thresholds=h.threshold("kv_usage", "orange"), max=1.0, no_value=_NONE,
         ),
         *panels.count(
             "Requests running and waiting",
             [
-                h.query("model", "requests_running", "sum", f"{_M} running"),
-                h.query("model", "requests_waiting", "sum", f"{_M} waiting"),
+                h.query("model", "requests_running", "sum", f"{_M} running {_SOURCE}"),
+                h.query("model", "requests_waiting", "sum", f"{_M} waiting {_SOURCE}"),
                 h.query("model", "requests_paused", "sum", f"{_M} paused"),
             ],
             "Replicas and ranks together. Waiting that grows with a full KV cache: memory is the limit; with room in "

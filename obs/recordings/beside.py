@@ -15,7 +15,7 @@ from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.engines.sidecar import ENGINE, ESTIMATED
 from obs.model.metric import Missing, Signal
-from obs.promql import call, duration, on, one_of, quote, selector
+from obs.promql import by, call, duration, on, one_of, quote, selector
 from obs.recordings.names import Labels, labels, series
 
 SOURCE = "source"
@@ -59,3 +59,14 @@ def suspect(config: Config) -> str:
     """1 for each model whose sidecar sees requests and no progress: its figures are frozen."""
     frozen = selector("llm_engine_suspect", config.selector(ENGINE.name))
     return call("label_replace", f"{frozen} == 1", '"model"', '"$1"', '"model_name"', '"(.+)"')
+
+
+def vulnerable(config: Config, *matchers: str) -> str:
+    """Servers by job, hole, status and version; a version that cannot be read is absent."""
+    hole, info = (selector(name, config.selector(ENGINE.name), *matchers)
+                  for name in ("llm_engine_vulnerable_info", "llm_engine_info"))
+    L = labels(config)
+    return (
+        f"count {by((*L.job, 'id', 'status', 'version'))} (\n  {hole}\n  * {on(L.instance)} group_left (version)\n"
+        f"  {info}\n  or\n  {hole}\n  unless {on(L.instance)}\n  {info}\n)"
+    )

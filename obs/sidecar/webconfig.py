@@ -16,6 +16,7 @@ import os
 import re
 import ssl
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ _CLIENT_AUTH = {"NoClientCert": ssl.CERT_NONE, "VerifyClientCertIfGiven": ssl.CE
                 "RequireAndVerifyClientCert": ssl.CERT_REQUIRED}
 _TLS_KEYS = ("cert_file", "key_file", "client_ca_file", "client_auth_type", "min_version")
 _REMEMBERED = 64
+GUESS_SECONDS = 0.5
+"""Pause after a wrong password, for all guesses together."""
 
 
 def hash_password(password: str, *, iterations: int = ITERATIONS, salt: bytes | None = None) -> str:
@@ -72,9 +75,12 @@ class Users:
         if seen in self._known:
             return True
         rounds, salt, wanted = self._hashes.get(name, self._nobody)
-        with self._one_at_a_time:  # guesses must not take the samples' time
+        with self._one_at_a_time:  # guesses must not take the samples' time, nor a whole core of the engine's
             digest = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, rounds)
-        if not hmac.compare_digest(digest, wanted) or name not in self._hashes:
+            right = hmac.compare_digest(digest, wanted) and name in self._hashes
+            if not right:
+                time.sleep(GUESS_SECONDS)
+        if not right:
             return False
         if len(self._known) < _REMEMBERED:
             self._known[seen] = None

@@ -585,6 +585,20 @@ def test_basic_auth(tmp_path: Path) -> None:
         assert get(server, "/healthz")[0] == 200
 
 
+def test_guesses_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webconfig, "GUESS_SECONDS", 0.2)
+    users = webconfig.Users({"prom": webconfig.hash_password("right", iterations=2000)})
+    assert users.allow(basic("prom", "right")["Authorization"])
+    begun = time.monotonic()
+    threads = [threading.Thread(target=users.allow, args=(basic("prom", str(guess))["Authorization"],)) for guess in range(4)]
+    for thread in threads:
+        thread.start()
+    assert users.allow(basic("prom", "right")["Authorization"])  # who is known does not wait
+    for thread in threads:
+        thread.join(10)
+    assert time.monotonic() - begun >= 4 * 0.2
+
+
 def test_tls(tmp_path: Path) -> None:
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                     "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem", "-days", "1", "-subj",
