@@ -138,7 +138,6 @@ _Windows = _section("windows")
 GateCriterion = Literal["error_ratio", "queue_time", "latency_p99", "ttft_p99", "itl_p99", "throughput"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Gate(_section("gate")):  # type: ignore[misc]
     require: list[GateCriterion] = field(default_factory=lambda: ["error_ratio"])
 
@@ -393,7 +392,7 @@ class Config:
             if limit.path == "windows.rate" and value != (limit.default if given is None else given):
                 why += f"; raised to 4 x interval.scrape = {duration(4 * self.scrape_interval)}"
             add(limit.path, "(not declared)" if value is None else show(value, limit.quantity), given is not None, why)
-        add("gate.require", ", ".join(self.gate_require) or "(none)", "require" in g.gate.fields_set,
+        add("gate.require", ", ".join(self.gate_require) or "(none)", "require" in g.gate.model_fields_set,
             "criteria that must be measured for a pass; of the times at least one must be, whichever")
         add("seasons", ", ".join(duration(s) for s in self.seasons) or "(none)", "seasons" in top,
             "'the same time before' that traffic is compared with")
