@@ -13,6 +13,8 @@ What promtool 2.42 does in its own way, and what is done about it:
 - it evaluates groups in the order of file and name: rules read only what earlier groups, or their own, record;
 - within a group it is exact, and so are we but for two things that give a warning, not diced here: a subquery over
   what a later rule of the group records, and a name that rules on both sides of its reader record;
+- a label whose template gives "" is not on the alert, but on its ALERTS series with the template's text (so it is in
+  a server: rules/alerting.go, sample());
 - it ends a test at the first evaluation that fails (a limit, two results with the same labels): of such cases it must
   name that very time and reason, and the states before it must be ours. What follows is held by hand in test_state.py.
 """
@@ -274,8 +276,14 @@ def states(instances: Sequence[Instance], rules: RuleSet) -> dict[tuple[int, int
             for at in range(span.start_ms, span.end_ms, rules.interval):
                 case, index = divmod((at - T0) // rules.interval, STEPS + QUIET)
                 if index < STEPS:
-                    found.setdefault((case, index), []).append((span.state, one.labels))
+                    found.setdefault((case, index), []).append((span.state, as_series(one, rules)))
     return found
+
+
+def as_series(one: Instance, rules: RuleSet) -> Labels:
+    """An alert's labels as its ALERTS series has them: where a template gives nothing, the template's own text."""
+    (rule,) = (rule for group in rules.groups for rule in group["rules"] if rule.get("alert") == one.alert)
+    return make_labels({**rule.get("labels", {}), **dict(one.labels)}.items())
 
 
 def written(labels_: Labels) -> str:
@@ -374,7 +382,7 @@ def compare_failing(chance: random.Random, tally: Tally) -> None:
         with PrivatePrometheus() as server:
             server.writer.write(data)
             history = backtest.over_server(
-                server.client, [replace(loaded, interval_ms=0)], start_ms=T0, end_ms=T0 + (STEPS - 1) * rules.interval,
+                server.client, [replace(loaded, interval_ms=0)], start_ms=T0, end_ms=T0 + STEPS * rules.interval - 1,
                 step_ms=rules.interval,
             )  # fmt: skip
         first = STEPS
