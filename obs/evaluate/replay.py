@@ -199,7 +199,7 @@ def record(asker: Asker, server: PrivatePrometheus, rule: Rule, expr: str, times
     recorded = Recorded(rule)
     at = range(times.start - rule.offset_ms, times.stop - rule.offset_ms, times.step)
     for piece in asker.pieces(rule, expr, at, values=True):
-        server.writer.write(recorded.points(piece, at))
+        server.writer.write_series(recorded.series(piece, at))
     if recorded.clashes == len(times):
         raise InputError(
             f"{rule.where or rule.name}: {rule.name} gives two results with the same labels {dict(recorded.example)}; "
