@@ -7,9 +7,9 @@ why where the result can differ):
 - *stored*: the server has the rules loaded as they are here, and their series wherever their expressions give any;
 - *expanded*: the rules' expressions are put into the alert's own (explain.expand). Evaluations are at multiples of the
   interval, as are a subquery's, so a range over a recorded series has the very samples that the rule would have made;
-- *evaluated first*: recording rules are evaluated one after the other and written, stale markers too, to a private
-  Prometheus, and the alert is asked there. Needed where the alert would read a sample of another time: groups with
-  different intervals, a rule behind its reader in one group, a limit, ``@``.
+- *evaluated first*: recording rules are evaluated once and written, stale markers too, to a private Prometheus, and
+  the alert is asked there. Needed where the alert would read a sample of another time: groups with different intervals,
+  a rule behind its reader in one group, a limit, ``@``; and the quicker way where many alerts read the same series.
 
 As in a replay, rules see what other groups recorded at the same time, and every evaluation is on time; a server spreads
 its groups over the interval. All alerts begin inactive at the start.
@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -30,7 +29,7 @@ from obs.evaluate import explain, first, replay
 from obs.evaluate import rules as rules_
 from obs.evaluate.explain import Part, take_apart
 from obs.evaluate.history import Choice, Curve, History
-from obs.evaluate.ranges import Asker, StoppedError
+from obs.evaluate.ranges import Asker, in_parallel
 from obs.evaluate.recording import Recording, Tsdb
 from obs.evaluate.replay import Instance, Timeline
 from obs.evaluate.rules import Rule
@@ -42,7 +41,7 @@ from obs.promql import indent
 How = Literal["auto", "expand", "first"]
 Progress = Callable[[str, float], None]
 _T = TypeVar("_T")
-_PARALLEL = 4
+_SHARED = 2  # expand while the server evaluates each recording rule less often than so many times
 _COVERAGE = 120  # times at which stored series are held against their rules' expressions
 
 
@@ -109,7 +108,7 @@ def over_server(
         found[number] = replay.instances_of(asker, plan.rule, plan.expr, times(plan.rule), end_ms)
 
     with _resumable(resume, counter):
-        _parallel([lambda number=number: work(number) for number in range(len(made))], asker.stop)  # type: ignore[misc]
+        in_parallel([lambda number=number: work(number) for number in range(len(made))], asker.stop)  # type: ignore[misc]
         instances = [one for part in found for one in part]
         later = [plan.rule for plan in plans if plan.first]
         if later:
@@ -195,6 +194,7 @@ class _Chooser:
         stored = set(self._stored(rules, everything))
         self.all = everything
         self.unstored = {name: makers for name, makers in everything.items() if name not in stored}
+        self.shared = self._shared([rule for rule in rules if rule.kind == "alert"])
 
     def plan(self, rule: Rule) -> _Plan:
         reads = [name for name in self.all if metric_names.may_read(rule.expr, name)]
@@ -207,11 +207,22 @@ class _Chooser:
         step = f"{rule.interval_ms or self.step_ms}ms"
         expansion = explain.expand(rule.expr, self.unstored, step, aligned=True)
         reason = self._inexact(rule, expansion)
-        if self.how == "first" or (reason and self.how == "auto"):
-            why = reason or "as was asked"
-            return _Plan(rule, "", Choice(rule.name, "evaluated first", why, exact=True))
+        if self.how == "first" or (self.how == "auto" and (reason or self.shared)):
+            why = reason or ("as was asked" if self.how == "first" else self.shared)
+            return _Plan(rule, "", Choice(rule.name, "evaluated first", why))
         why = reason or f"the expressions of {_listed(missing)} at the alert's own evaluation times give the same samples"
         return _Plan(rule, expansion.text, Choice(rule.name, "expanded", why, exact=not reason))
+
+    def _shared(self, alerts: Sequence[Rule]) -> str:
+        """Why evaluating first is less work for the server than expanding; "" when it is not."""
+        reads = [[one.name for one in first.needed([rule], self.unstored)] for rule in alerts]
+        every, distinct = sum(map(len, reads)), len({name for names in reads for name in names})
+        if every < _SHARED * distinct or distinct < 3:
+            return ""
+        return (
+            f"{sum(map(bool, reads))} alerts read {distinct} recorded series, {every} times in all: evaluated once for all "
+            "of them, with the same result as expanded"
+        )
 
     def _inexact(self, rule: Rule, expansion: explain.Expansion) -> str:
         """Why the expanded expression can give another result than recorded series; "" when it cannot."""
@@ -323,25 +334,6 @@ def _grids(start_ms: int, end_ms: int, step_ms: int) -> Callable[[Rule], range]:
         return range(-(-start_ms // step) * step, end_ms + 1, step)
 
     return times
-
-
-def _parallel(works: Sequence[Callable[[], None]], stop: threading.Event) -> None:
-    """Do all, a few at a time; the first failure ends the rest and is raised (of several, that of the first work)."""
-    with ThreadPoolExecutor(max_workers=_PARALLEL, thread_name_prefix="backtest") as pool:
-        futures = [pool.submit(work) for work in works]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            if any(one.done() and not one.cancelled() and one.exception() for one in futures) or not all(
-                one.done() for one in futures
-            ):
-                stop.set()
-                for one in futures:
-                    one.cancel()
-    failures = [one.exception() for one in futures if not one.cancelled()]
-    for failure in sorted(failures, key=lambda one: isinstance(one, StoppedError)):
-        if failure is not None:
-            raise failure
 
 
 class _Counter:

@@ -9,13 +9,13 @@ is copied, so ranges over raw series see the server's samples and staleness.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from obs.errors import InputError
 from obs.evaluate import explain, replay
 from obs.evaluate import rules as rules_
-from obs.evaluate.ranges import Asker
+from obs.evaluate.ranges import Asker, in_parallel
 from obs.evaluate.replay import Instance
 from obs.evaluate.rules import Rule
 from obs.prom import metric_names
@@ -39,31 +39,42 @@ def evaluate(
 
     InputError when an expression cannot be divided; else as obs.evaluate.backtest.over_server.
     """
-    needed = _needed(alerts, recorded)
-    ordered = [rule for rule in rules_.in_order([*needed, *alerts]) if rule.kind == "record"]
+    ordered = [rule for rule in rules_.in_order([*needed(alerts, recorded), *alerts]) if rule.kind == "record"]
     starts = _starts(ordered, alerts, times)
     turns = rules_.Turns(rules)
-    instances: list[Instance] = []
+    found: list[list[Instance]] = [[] for _ in alerts]
     with PrivatePrometheus() as server:
         private = Asker(server.client, stop=asker.stop, warnings=asker.warnings)
-        parts = _Parts(asker, server, frozenset(recorded))
-        for number, rule in enumerate([*ordered, *alerts]):
-            progress(f"evaluated first: {rule.name}", number / (len(ordered) + len(alerts)))
+        parts = _Parts(frozenset(recorded))
+        asked: list[tuple[Rule, str, range]] = []
+        for rule in [*ordered, *alerts]:
             every = times(rule)
             if rule.kind == "record":
                 every = range(starts[id(rule)] // every.step * every.step, every.stop, every.step)
-            if rule.kind == "record" and not parts.reads(rule.expr):
-                replay.record(asker, server, rule, rule.expr, every)
-                continue
-            text = replay.at_its_turn(private, rule, parts.divided(rule, every), turns)
-            if rule.kind == "record":
-                replay.record(private, server, rule, text, every)
-            else:
-                instances += replay.instances_of(private, rule, text, every, end_ms)
-    return instances
+            asked.append((rule, parts.taken(rule, every), every))
+        done = 0
+
+        def record(part: Rule, every: range) -> None:
+            nonlocal done
+            replay.record(asker, server, part, part.expr, every)
+            done += 1
+            progress(f"evaluated first: {part.name if part.name not in parts.made else part.expr}", 0.9 * done / len(parts.jobs))
+
+        in_parallel([partial(record, part, every) for part, every in parts.jobs], asker.stop)
+        for rule, text, every in asked:
+            if rule.kind == "record" and text:
+                replay.record(private, server, rule, replay.at_its_turn(private, rule, text, turns), every)
+        progress("the alerts over what was evaluated first", 0.9)
+
+        def alert(number: int, rule: Rule, text: str, every: range) -> None:
+            text = replay.at_its_turn(private, rule, text, turns)
+            found[number] = replay.instances_of(private, rule, text, every, end_ms)
+
+        in_parallel([partial(alert, number, *one) for number, one in enumerate(asked[len(ordered) :])], asker.stop)
+    return [one for some in found for one in some]
 
 
-def _needed(alerts: Sequence[Rule], recorded: Mapping[str, Sequence[Rule]]) -> list[Rule]:
+def needed(alerts: Sequence[Rule], recorded: Mapping[str, Sequence[Rule]]) -> list[Rule]:
     """The recording rules that alerts read, and those that these read."""
     found: dict[int, Rule] = {}
     waiting = list(alerts)
@@ -88,38 +99,41 @@ def _starts(ordered: Sequence[Rule], alerts: Sequence[Rule], times: Callable[[Ru
 
 
 class _Parts:
-    """The parts of expressions that read only the server's series, evaluated there and written beside."""
+    """The parts of expressions that read only the server's series: ``jobs`` are to be evaluated there, at those times."""
 
-    def __init__(self, asker: Asker, server: PrivatePrometheus, recorded: frozenset[str]) -> None:
-        self.asker, self.server, self.recorded = asker, server, recorded
-        self.names: dict[tuple[str, int], str] = {}
-        self._lock = threading.Lock()
+    def __init__(self, recorded: frozenset[str]) -> None:
+        self.recorded = recorded
+        self.jobs: list[tuple[Rule, range]] = []
+        self.made: set[str] = set()
+        self._names: dict[tuple[str, int, int, int], str] = {}
 
-    def reads(self, expr: str) -> bool:
-        """Whether an expression reads a recorded series."""
+    def _reads(self, expr: str) -> bool:
         return any(metric_names.may_read(expr, name) for name in self.recorded)
 
-    def divided(self, rule: Rule, times: range) -> str:
-        """The rule's expression with those parts replaced by the series written for them."""
+    def taken(self, rule: Rule, times: range) -> str:
+        """The rule's expression with its parts replaced by the series made of them; "" for a recording rule that is
+        the server's as a whole. InputError when the parts cannot be told apart."""
+        if rule.kind == "record" and not self._reads(rule.expr):
+            self.jobs.append((rule, times))
+            return ""
         step = times.step
         start = times.start
         for subquery in explain.subqueries(rule.expr):
-            by = explain.resolution_ms(subquery)
-            step = math.gcd(step, by) if by else math.gcd(step, 60_000)
-            start = min(start, times.start - explain.reach_ms(rule.expr))
+            step = math.gcd(step, explain.resolution_ms(subquery) or 60_000)
+            start = times.start - explain.reach_ms(rule.expr)
         every = range(start // step * step - rule.offset_ms, times.stop - rule.offset_ms, step)
 
         def put(text: str) -> str:
-            key = (text, step)
-            name = self.names.get(key)
+            key = (text, every.start, every.stop, step)
+            name = self._names.get(key)
             if name is None:
-                name = self.names[key] = _NAME.format(len(self.names) + 1)
-                part = Rule("record", name, text, where=rule.where)
-                replay.record(self.asker, self.server, part, text, every)
+                name = self._names[key] = _NAME.format(len(self._names) + 1)
+                self.made.add(name)
+                self.jobs.append((Rule("record", name, text, where=rule.where), every))
             return name
 
         try:
-            return explain.divided(rule.expr, self.reads, put)
+            return explain.divided(rule.expr, self._reads, put)
         except ValueError as error:
             raise InputError(
                 f"{rule.where or rule.name}: {rule.name} cannot be evaluated first: {error}; expand it instead"

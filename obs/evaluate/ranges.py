@@ -20,6 +20,7 @@ import time
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from obs.prom.client import MAX_POINTS, Client, PassingError, QueryError, SlowEr
 from obs.prom.packed import Packed
 
 TRIES = 6
+_PARALLEL = 4
 _PAUSE = 0.5  # seconds before the second try; doubled each time
 _FIRST = 1_000  # steps of a first piece
 _BODY = 8_000_000  # bytes of an answer to aim at: decoding it takes some 50 MB
@@ -193,6 +195,25 @@ def merged(runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         else:
             found.append((begin, end))
     return tuple(found)
+
+
+def in_parallel(works: Sequence[Callable[[], None]], stop: threading.Event) -> None:
+    """Do all, a few at a time; the first failure ends the rest and is raised (of several, that of the first work)."""
+    with ThreadPoolExecutor(max_workers=_PARALLEL, thread_name_prefix="asker") as pool:
+        futures = [pool.submit(work) for work in works]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            if any(one.done() and not one.cancelled() and one.exception() for one in futures) or not all(
+                one.done() for one in futures
+            ):
+                stop.set()
+                for one in futures:
+                    one.cancel()
+    failures = [one.exception() for one in futures if not one.cancelled()]
+    for failure in sorted(failures, key=lambda one: isinstance(one, StoppedError)):
+        if failure is not None:
+            raise failure
 
 
 # --- finished pieces on disk --------------------------------------------------------------------------

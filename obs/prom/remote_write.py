@@ -13,6 +13,7 @@ A series ends at once where STALE_NAN is written; without it the last value ling
 from __future__ import annotations
 
 import struct
+import threading
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ class Writer:
     def __enter__(self) -> Writer:
         import requests
 
+        self._lock = threading.Lock()
         self._session = requests.Session()
         self._session.trust_env = False  # it talks to loopback: no proxy, no .netrc
         self._cache: dict[Labels, bytes] = {}
@@ -116,7 +118,7 @@ class Writer:
     def write_series(self, series: Iterable[tuple[Labels, Sequence[int], array[float]]]) -> int:
         """Write whole series: labels, times in order (unix milliseconds) and as many values; returns how many samples.
 
-        Each series must be in order; Prometheus does not mind in which order series come.
+        Each series must be in order; Prometheus does not mind in which order series come. Several threads may write.
         """
         tails: dict[int, bytes] = {}
         out = bytearray()
@@ -143,9 +145,13 @@ class Writer:
 
     def _send(self, request: bytes, count: int, low_ms: int, high_ms: int) -> None:
         import cramjam
+
+        with self._lock:
+            self._send_one(bytes(cramjam.snappy.compress_raw(request)), count, low_ms, high_ms)
+
+    def _send_one(self, body: bytes, count: int, low_ms: int, high_ms: int) -> None:
         import requests
 
-        body = bytes(cramjam.snappy.compress_raw(request))
         address = f"{self.url.rstrip('/')}/api/v1/write"
         try:
             answer = self._session.post(

@@ -25,6 +25,12 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from obs.evaluate import backtest
+    from obs.evaluate.rules import Rule
+    from obs.prom.client import Client
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -76,7 +82,7 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def ours(url: str, start_ms: int, rules: list[str]) -> None:
+def ours(url: str, start_ms: int, rules: list[str], how: backtest.How) -> None:
     """The child process: a backtest, and what it took, as JSON."""
     from obs.evaluate import backtest
     from obs.evaluate.rules import load_rule_files
@@ -85,12 +91,15 @@ def ours(url: str, start_ms: int, rules: list[str]) -> None:
     loaded = load_rule_files(rules)
     begun = time.perf_counter()
     with Client(url, deadline=300.0) as client:
-        history = backtest.over_server(client, loaded, start_ms=start_ms, end_ms=END_MS, step_ms=STEP_MS)
+        history = backtest.over_server(client, loaded, start_ms=start_ms, end_ms=END_MS, step_ms=STEP_MS, how=how)
     took = time.perf_counter() - begun
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    firing = [[one.labels, span.start_ms, span.end_ms] for one in history.timeline.instances for span in one.firing()]
+    usage, private = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    firing = [
+        [one.labels, span.start_ms, span.end_ms, span.state] for one in history.timeline.instances for span in one.spans
+    ]
     print(json.dumps({
         "seconds": took, "cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss / 1024, "firing": firing,
+        "private": private.ru_utime + private.ru_stime,
         "how": dict(Counter(choice.how for choice in history.choices)), "warnings": history.warnings,
     }))  # fmt: skip
 
@@ -104,23 +113,26 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=10)
     parser.add_argument("--models", type=int, default=2, help="models of each Triton pod")
     parser.add_argument("--rules", nargs="+", default=[str(path) for path in sorted((ROOT / "alerts/rules").glob("*.yaml"))])
+    parser.add_argument("--how", choices=("auto", "expand", "first"), default="auto")
     parser.add_argument("--no-peer", action="store_true", help="ours only")
     parser.add_argument("--child", metavar="URL", help=argparse.SUPPRESS)
     args = parser.parse_args()
     start_ms = END_MS - round(args.days * 86_400_000) + STEP_MS
     if args.child:
-        ours(args.child, start_ms, args.rules)
+        ours(args.child, start_ms, args.rules, args.how)
         return
     with PrivatePrometheus(arguments=["--query.max-samples=100000000"]) as server:
         begun = time.perf_counter()
         samples = server.writer.write_series(series(args.days, args.pods, args.models))
         print(f"{args.days:g} days, {args.pods} pods: {samples:,} samples written in {time.perf_counter() - begun:.0f} s")
         begun_cpu = cpu(server.pid)
-        words = [sys.executable, __file__, "--child", server.url, "--days", str(args.days), "--rules", *args.rules]
+        words = [sys.executable, __file__, "--child", server.url, "--days", str(args.days), "--how", args.how, "--rules",
+                 *args.rules]
         mine = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
         server_cpu = cpu(server.pid) - begun_cpu
         print(
-            f"ours: {mine['seconds']:.1f} s (the server's processor {server_cpu:.1f} s, ours {mine['cpu']:.1f} s), "
+            f"ours: {mine['seconds']:.1f} s (the server's processor {server_cpu:.1f} s, ours {mine['cpu']:.1f} s, "
+            f"that of the private Prometheus {mine['private']:.1f} s), "
             f"peak memory of our process {mine['rss']:.0f} MiB, {mine['how']}, warnings {mine['warnings']}"
         )
         if args.no_peer:
@@ -163,26 +175,27 @@ def _replay(url: str, start_ms: int, rules: list[str]) -> None:
             sys.exit("vmalert failed: " + log.read()[-2000:].decode(errors="replace"))
 
 
-def _differences(client: object, start_ms: int, firing: list[list[object]], rules: dict[str, object]) -> None:
-    """Per alert: evaluations at which an instance fires for us only, for vmalert only, for both."""
-    theirs: set[tuple[object, int]] = set()
-    for one in client.query_range('ALERTS{alertstate="firing"}', start_ms / 1000, END_MS / 1000, STEP_MS / 1000):  # type: ignore[attr-defined]
-        labels = tuple((name, value) for name, value in one.labels if name not in {"__name__", "alertstate", "alertgroup"})
-        theirs |= {(labels, round(at * 1000)) for at, _ in one.points}
-    mine = {
-        (tuple(map(tuple, labels)), at)  # type: ignore[call-overload]
-        for labels, low, high in firing
-        for at in range(low, high, STEP_MS)  # type: ignore[call-overload]
-    }
-    table: dict[str, Counter[str]] = {}
-    for where, some in (("both", mine & theirs), ("ours", mine - theirs), ("vmalert", theirs - mine)):
-        for labels, _ in some:
-            table.setdefault(dict(labels)["alertname"], Counter())[where] += 1  # type: ignore[call-overload]
-    print("\nfiring evaluations           both   only ours   only vmalert")
-    for name, counts in sorted(table.items()):
-        keep = getattr(rules.get(name), "keep_ms", 0)
-        note = f"   keep_firing_for {keep / 1000:g} s, which this vmalert does not know (taken out for it)" if keep and counts["ours"] else ""
-        print(f"{name:<26}{counts['both']:>7}{counts['ours']:>12}{counts['vmalert']:>15}{note}")
+def _differences(client: Client, start_ms: int, found: list[list[Any]], rules: dict[str, Rule]) -> None:
+    """Per alert: evaluations at which an instance is pending or firing, and is firing, for both, for one only."""
+    theirs: dict[str, set[tuple[Any, int]]] = {"pending": set(), "firing": set()}
+    for one in client.query_range("ALERTS", start_ms / 1000, END_MS / 1000, STEP_MS / 1000):
+        labels = tuple(pair for pair in one.labels if pair[0] not in {"__name__", "alertstate", "alertgroup"})
+        theirs[dict(one.labels)["alertstate"]] |= {(labels, round(at * 1000)) for at, _ in one.points}
+    mine: dict[str, set[tuple[Any, int]]] = {"pending": set(), "firing": set()}
+    for labels, low, high, state in found:
+        mine[state] |= {(tuple(map(tuple, labels)), at) for at in range(low, high, STEP_MS)}
+    for side in (mine, theirs):
+        side["active"] = side["pending"] | side["firing"]
+    print("\nevaluations with an instance ...  active: both   only ours   only vmalert   firing: both   only ours   only vmalert")
+    names = {dict(labels)["alertname"] for labels, _ in mine["active"] | theirs["active"]}
+    for name in sorted(names):
+        counts = []
+        for state in ("active", "firing"):
+            one, two = ({item for item in side[state] if ("alertname", name) in item[0]} for side in (mine, theirs))
+            counts += [len(one & two), len(one - two), len(two - one)]
+        keep = rules[name].keep_ms
+        note = f"   keep_firing_for {keep / 1000:g} s: taken out for vmalert" if keep else ""
+        print(f"{name:<34}{counts[0]:>14}{counts[1]:>12}{counts[2]:>15}{counts[3]:>15}{counts[4]:>12}{counts[5]:>15}{note}")
 
 
 if __name__ == "__main__":
