@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obs.cli.common import add_config, add_format, colour
+from obs.cli.common import add_config, add_format, colour, moment, period, refuse_broken
 from obs.cli.connection import URL, add_connection, connection
 from obs.errors import InputError, ObsError
 
@@ -124,7 +124,7 @@ def _evaluate(args: argparse.Namespace) -> Evaluation:
         raise InputError("--recording and --prometheus are both given; give one of them")
     rules, interval = _rules(args)
     if args.interval:
-        interval = _duration("--interval", args.interval)
+        interval = period("--interval", args.interval)
     names = {rule.name for rule in rules if rule.kind == "alert"}
     for name in args.alert or ():
         if name not in names:
@@ -142,8 +142,8 @@ def _evaluate(args: argparse.Namespace) -> Evaluation:
 
     with Client(connection(args)) as client:
         return live.evaluate(
-            client, rules, at=_time(args.at) if args.at else None, interval=interval,
-            lookback=_duration("--lookback", args.lookback), parallel=args.parallel, only=args.alert,
+            client, rules, at=moment("--at", args.at) if args.at else None, interval=interval,
+            lookback=period("--lookback", args.lookback), parallel=args.parallel, only=args.alert,
         )
 
 
@@ -158,63 +158,17 @@ def _rules(args: argparse.Namespace) -> tuple[list[Rule], float]:
 
         return rules.from_groups(all_groups(config)), config.evaluation_interval
     loaded = rules.load_rule_files(args.rules)
-    _refuse_broken(args.rules)
+    refuse_broken(args.rules)
     return loaded, config.evaluation_interval
-
-
-def _refuse_broken(paths: Sequence[str]) -> None:
-    """A rule file that Prometheus would refuse is refused, where promtool is there to say so."""
-    from obs.errors import ToolError
-    from obs.prom import promtool
-
-    try:
-        problems = promtool.check_rules(paths)
-    except ToolError:
-        return  # the server has the last word on each expression
-    if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        one = problems[0]
-        place = f"{one.path}:{one.line}" if one.line else one.path
-        raise InputError(f"{place}: {one.subject}: {one.what}{more}; {one.mend}")
-
-
-def _duration(flag: str, text: str) -> float:
-    from obs.config import seconds
-
-    try:
-        found = seconds(text)
-    except ValueError as error:
-        raise InputError(f"{flag}: {error}") from None
-    if found <= 0:
-        raise InputError(f"{flag} {text} is nothing; give one like 30s")
-    return found
-
-
-def _time(text: str) -> float:
-    from datetime import datetime, timezone
-
-    try:
-        found = float(text)
-    except ValueError:
-        try:
-            when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        except ValueError:
-            raise InputError(f"--at {text!r} is no time; write 1796023557 or 2026-11-30T09:00:00Z") from None
-        if when.tzinfo is None:
-            when = when.replace(tzinfo=timezone.utc)
-        found = when.timestamp()
-    if not 0 < found < 1e11:
-        raise InputError(f"--at {text!r} is no unix time in seconds; write 1796023557 or 2026-11-30T09:00:00Z")
-    return found
 
 
 def _recording_time(text: str) -> Callable[[int], int | None] | None:
     if not text:
         return None
     if text.startswith("+"):
-        more = _duration("--at", text[1:])
+        more = period("--at", text[1:])
         return lambda end_ms: end_ms + round(more * 1000)
-    at = round(_time(text) * 1000)
+    at = round(moment("--at", text) * 1000)
     return lambda end_ms: at
 
 
