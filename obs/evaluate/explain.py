@@ -7,13 +7,15 @@ parser found there. Where it does not, the part stays whole (``opaque``).
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from obs.evaluate.rules import Rule
+from obs.evaluate.rules import Rule, duration_ms
+from obs.prom import metric_names
 from obs.promql import escape_regex, indent, quote
 
 Kind = Literal["and", "or", "unless", "compare", "arithmetic", "call", "selector", "range", "scalar", "opaque"]
@@ -32,6 +34,7 @@ _PRECEDENCE = {"or": 1, "and": 2, "unless": 2, "==": 3, "!=": 3, ">": 3, "<": 3,
 _PRECEDENCE |= {"*": 5, "/": 5, "%": 5, "atan2": 5, "^": 6}
 _COMPARE = frozenset(("==", "!=", ">", "<", ">=", "<="))
 _BEFORE_UNARY = frozenset("([{,=@") | frozenset(_PRECEDENCE) | {"offset", "bool"}
+_LISTS = frozenset(("by", "without", "on", "ignoring", "group_left", "group_right"))
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -316,6 +319,7 @@ def _tokens(text: str) -> tuple[_Token, ...]:
 class _Expander:
     rules: Mapping[str, Sequence[Rule]]
     step: str
+    aligned: bool = False
     replaced: dict[str, None] = field(default_factory=dict)
     sampled: dict[str, None] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
@@ -342,14 +346,7 @@ class _Expander:
         return "".join([*out, text[at:]])
 
     def _reads(self, tokens: Sequence[_Token], index: int, follows: str) -> bool:
-        token = tokens[index]
-        if token.kind != "word" or token.text not in self.rules or follows == "(":
-            return False
-        inside = 0  # not a label name between braces
-        for one in tokens[:index]:
-            inside += one.text == "{"
-            inside -= one.text == "}"
-        return not inside
+        return tokens[index].text in self.rules and _is_selector(tokens, index, follows)
 
     def _put(
         self, name: str, selector: str, text: str, tokens: Sequence[_Token], end: int
@@ -387,7 +384,12 @@ class _Expander:
             return f"{body}[{window}:{self.step}]", last
         if shift:
             self.sampled[name] = None
-            return f"last_over_time({body}[1s:1s] {shift})", last
+            moment = "1s:1s"
+            if self.aligned:
+                # the one evaluation in a window of 1 ms is exactly at the time that is read
+                shift_ms = abs(_shift_ms(shift[len("offset") :].strip()))
+                moment = f"1ms:{math.gcd(duration_ms(self.step, 'step'), shift_ms)}ms"
+            return f"last_over_time({body}[{moment}] {shift})", last
         return body, last
 
     def _union(self, name: str, selector: str) -> str:
@@ -412,17 +414,158 @@ class _Expander:
         return "\nor\n".join(arms) if arms else "vector(0) > 0"
 
 
-def expand(expr: str, rules: Mapping[str, Sequence[Rule]], step: str) -> Expansion:
+def expand(expr: str, rules: Mapping[str, Sequence[Rule]], step: str, *, aligned: bool = False) -> Expansion:
     """The expression with each series that ``rules`` record (by name) replaced by the rules' own expressions.
 
     Exact where the series is read as it is now. Over a range it becomes a subquery by ``step`` (a Prometheus
-    duration, the rules' evaluation interval), at an offset the value one moment before: see Expansion.
+    duration, the rules' evaluation interval), at an offset the value one moment before: see Expansion. ``aligned``:
+    it is asked at multiples of ``step`` only, as the rules are evaluated; then it is exact there too.
     """
     if not rules:
         return Expansion(expr)
-    expander = _Expander(rules, step)
+    expander = _Expander(rules, step, aligned)
     text = expander.expand(expr)
     return Expansion(text, tuple(expander.replaced), tuple(expander.sampled), tuple(expander.kept.items()))
+
+
+def subqueries(expr: str) -> tuple[Part, ...]:
+    """The subqueries in an expression, outermost first."""
+    return tuple(
+        part for part in walk(take_apart(expr)) if part.kind == "range" and part.parts and not _plain_range(part)
+    )
+
+
+def _plain_range(part: Part) -> bool:
+    """Whether it is a range selector, and no subquery."""
+    return part.parts[0].kind == "selector" and bool(part.bare)
+
+
+def resolution_ms(subquery: Part) -> int | None:
+    """A subquery's resolution in milliseconds; None when it leaves that to the server."""
+    text = subquery.text[subquery.text.rindex("[") + 1 : subquery.text.rindex("]")]
+    by = text.partition(":")[2].strip()
+    return duration_ms(by, "subquery") if by else None
+
+
+def reach_ms(expr: str) -> int:
+    """How far back an expression can look, in milliseconds: all its ranges and offsets together, at most."""
+    tokens = [token for token in _tokens(expr) if token.kind not in {"space", "comment"}]
+    found = 0
+    for index, token in enumerate(tokens):
+        if token.kind == "number" and index and _DURATION.fullmatch(token.text):
+            before = tokens[index - 1].text
+            if before in {"[", "-", "+"} or before.lower() == "offset":
+                found += duration_ms(token.text, "range")
+    return found
+
+
+_DURATION = re.compile(r"(?:\d+(?:ms|[smhdwy]))+")
+
+
+def divided(expr: str, wanted: Callable[[str], bool], put: Callable[[str], str]) -> str:
+    """The expression with its largest parts that are not ``wanted`` replaced by what ``put`` names for their text.
+
+    A part without any series stays. ValueError when a part cannot be told apart by its text.
+    """
+    text = expr.strip()
+    part = take_apart(text)
+    return _divided(text, part, wanted, put) if wanted(text) else put(text)
+
+
+def _divided(text: str, part: Part, wanted: Callable[[str], bool], put: Callable[[str], str]) -> str:
+    """``text`` (the part's, perhaps in parentheses) with parts of it replaced."""
+    if part.kind == "selector" or (part.kind == "range" and _plain_range(part)):
+        return text
+    if not part.parts:
+        raise ValueError(f"its part {part.text!r} cannot be taken apart")
+    done = text
+    for index, child in enumerate(part.parts):
+        if wanted(child.text):
+            new = _divided(child.text, child, wanted, put)
+        elif not metric_names.selectors(child.text):
+            continue
+        elif child.kind == "range":
+            raise ValueError(f"the range {child.text!r} of raw series stands beside recorded ones")
+        else:
+            new = f"scalar({put(child.text)})" if child.scalar else put(child.text)
+        if new != child.text:
+            done = _swapped(done, index, child.text, new)
+    return done
+
+
+def _swapped(text: str, index: int, old: str, new: str) -> str:
+    """The text with the part at an index replaced: at the one place where that changes this part and no other."""
+    before = take_apart(text)
+    at = text.find(old)
+    while at >= 0:
+        changed = f"{text[:at]}{new}{text[at + len(old):]}"
+        after = take_apart(changed)
+        if (after.kind, after.op, after.modifier, len(after.parts)) == (
+            before.kind, before.op, before.modifier, len(before.parts),
+        ) and all(
+            one.text == (new if number == index else two.text)
+            for number, (one, two) in enumerate(zip(after.parts, before.parts, strict=True))
+        ):  # fmt: skip
+            return changed
+        at = text.find(old, at + 1)
+    raise ValueError(f"its part {old!r} cannot be told apart")
+
+
+def delayed(expr: str, names: Collection[str]) -> str:
+    """The expression with the series of some names read as they were one millisecond before.
+
+    For a rule that stands before those that record them, in one group: at its turn they have no new sample yet.
+    """
+    if not names:
+        return expr
+    tokens = [token for token in _tokens(expr) if token.kind not in {"space", "comment"}]
+    out: list[str] = []
+    at = index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        follows = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        index += 1
+        if token.text not in names or not _is_selector(tokens, index - 1, follows):
+            continue
+        last = index - 1
+        for opening, closing in (("{", "}"), ("[", "]")):
+            if last + 1 < len(tokens) and tokens[last + 1].text == opening:
+                last = next(i for i in range(last + 1, len(tokens)) if tokens[i].text == closing)
+        subquery = tokens[last].text == "]" and ":" in expr[tokens[index].start : tokens[last].end].rsplit("[", 1)[-1]
+        if subquery:  # its inside is what is delayed
+            last = next(i for i in range(last, -1, -1) if tokens[i].text == "[") - 1
+        rest = tokens[last + 1 : last + 4]
+        out.append(expr[at : tokens[last].end])
+        at = tokens[last].end
+        if rest and rest[0].text.lower() == "offset":
+            size = 2 if len(rest) > 1 and rest[1].text in "+-" else 1
+            shift = _shift_ms(expr[rest[1].start : rest[size].end]) + 1
+            out.append(f" offset {'-' if shift < 0 else ''}{abs(shift)}ms")
+            at = rest[size].end
+        else:
+            out.append(" offset 1ms")
+    return "".join([*out, expr[at:]])
+
+
+def _shift_ms(text: str) -> int:
+    sign = -1 if text.startswith("-") else 1
+    return sign * duration_ms(text.lstrip("+-").strip(), "offset")
+
+
+def _is_selector(tokens: Sequence[_Token], index: int, follows: str) -> bool:
+    """Whether a word is a metric's name: no function's, no label's (between braces, or in a list of labels)."""
+    if tokens[index].kind != "word" or follows == "(":
+        return False
+    opened: list[int] = []
+    for number, one in enumerate(tokens[:index]):
+        if one.kind == "sign" and one.text in _OPEN:
+            opened.append(number)
+        elif one.kind == "sign" and one.text in _CLOSE and opened:
+            opened.pop()
+    if not opened:
+        return True
+    before = tokens[opened[-1] - 1].text.lower() if opened[-1] else ""
+    return tokens[opened[-1]].text != "{" and before not in _LISTS
 
 
 def by_name(rules: Sequence[Rule]) -> dict[str, list[Rule]]:

@@ -26,18 +26,27 @@ class Curve:
 
 @dataclass(frozen=True)
 class Choice:
-    """How a rule was evaluated where the result can differ from a server that has the rules loaded, and why."""
+    """How a rule that reads recorded series was evaluated, and why.
+
+    ``exact``: the result is that of a server that has the rules loaded and evaluates them at these times; when not,
+    ``why`` says where it can differ.
+    """
 
     rule: str
     how: Literal["stored", "expanded", "evaluated first"]
     why: str
+    exact: bool = True
 
 
 @dataclass(frozen=True)
 class History:
-    """A timeline, how it was made, and what the server warned of (a partial answer is not a result)."""
+    """A timeline, how it was made, and what the server warned of (a partial answer is not a result).
+
+    ``notes``: what to know when reading it, such as a server that is no Prometheus.
+    """
 
     timeline: Timeline
     choices: tuple[Choice, ...] = ()
     warnings: tuple[str, ...] = ()
     curves: tuple[Curve, ...] = ()
+    notes: tuple[str, ...] = ()

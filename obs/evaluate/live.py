@@ -24,7 +24,8 @@ from obs.errors import InputError, ServerError
 from obs.evaluate import explain, liveness, recording, replay, state
 from obs.evaluate.explain import Part, take_apart
 from obs.evaluate.liveness import Vanished, Verdict, World, clock, nearest_query
-from obs.evaluate.rules import Rule, in_order
+from obs.evaluate.ranges import Asker
+from obs.evaluate.rules import Rule, in_order, recorded_later
 from obs.prom import tools
 from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series, TooMuchError
 from obs.prom.remote_write import Labels, make_labels
@@ -183,9 +184,10 @@ def evaluate_recording(
     binary = tools.find("prometheus")
     with PrivatePrometheus(binary=binary) as server:
         server.writer.write(one.points(end_ms=end, normalise_le=tools.version(binary) >= (3, 0, 0)))
+        asker, late = Asker(server.client), recorded_later(rules)
         for rule in in_order([rule for rule in rules if rule.kind == "record"]):
-            found = replay.evaluate_rule(server, rule, times)
-            server.writer.write(replay.written_back(found, times))
+            every = range(one.start_ms, end + 1, rule.interval_ms or step)
+            replay.record(asker, server, rule, explain.delayed(rule.expr, late(rule)), every)
         return evaluate(
             server.client, rules, at=times[-1] / 1000, interval=step / 1000, deployed=True, since=one.start_ms / 1000,
             lookback=(end - one.start_ms) / 1000 + 600, parallel=parallel, only=only, source=str(path),
@@ -537,7 +539,7 @@ def _instances(
     at: float,
 ) -> list[Instance]:
     spans, start = history
-    values = {rule.result_labels(one.labels): one for one in elements}
+    values = {rule.result_labels(one.labels, one.value): one for one in elements}
     end = round(at * 1000) + 1
     found = []
     for labels in sorted(values.keys() | spans.keys()):

@@ -1,29 +1,31 @@
 """Replays a recording through rules on a real Prometheus: when would each alert have been pending and firing.
 
 The recording is written into a private Prometheus as a scraper would have stored it; recording rules are
-evaluated over it at every step and written back, those first that others read; then every alert's
-expression is asked at every step, and obs.evaluate.state decides. PromQL is Prometheus's own: its version's
-rules hold (ranges are closed on the left in 2.x, open in 3.x: traps.md, 69), and it is named in the result.
+evaluated over it at each of their group's evaluation times and written back, those first that others read; then
+every alert's expression is asked at its own, and obs.evaluate.state decides. PromQL is Prometheus's own: its
+version's rules hold (ranges are closed on the left in 2.x, open in 3.x: traps.md, 69), and it is named in the result.
 
-Two things differ from a live server, both in favour of an answer that depends on the input alone: all rules
-of a step see that step's recording rules (live, a rule of another group may see the previous step's), and
-every evaluation happens exactly on time.
+A rule that reads what a later rule of its own group records sees what that recorded the time before, as live. Two
+things differ from a live server, both in favour of an answer that depends on the input alone: rules see what other
+groups record at the same time (live, it may be the time before), and every evaluation happens exactly on time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from obs.errors import InputError
+from obs.evaluate import explain, state
 from obs.evaluate import rules as rules_
-from obs.evaluate import state
+from obs.evaluate.elements import Elements, Recorded
+from obs.evaluate.ranges import Asker
 from obs.evaluate.recording import Recording
 from obs.model.rule import Group
 from obs.prom import metric_names, tools
-from obs.prom.client import QueryError, Series
-from obs.prom.remote_write import STALE_NAN, Labels, Point
+from obs.prom.remote_write import Labels
 from obs.prom.server import PrivatePrometheus
 
 Rule = rules_.Rule
@@ -68,6 +70,15 @@ class Timeline:
         return tuple(instance for instance in self.instances if instance.alert == alert)
 
 
+@dataclass(frozen=True)
+class Played:
+    """A replay's timeline, what was worth a warning, and the private Prometheus that still holds all of it."""
+
+    server: PrivatePrometheus
+    timeline: Timeline
+    warnings: tuple[str, ...]
+
+
 def replay(
     recordings: Recording | Sequence[Recording],
     rules: Sequence[Rule] | Sequence[Group],
@@ -78,15 +89,37 @@ def replay(
 ) -> Timeline:
     """Evaluate rules over one recording, or over several played side by side.
 
-    ``rules``: from obs.evaluate.rules, or the pack's groups. ``interval_ms``: the evaluation interval
-    (default: the recording's scrape interval). ``end_ms``: until when (default: the last scrape); targets
-    that have no scrape by then are down. ``normalise_le``: store ``le="1"`` as ``"1.0"`` (default: as this
-    version of Prometheus would: from 3.0 on).
+    ``rules``: from obs.evaluate.rules, or the pack's groups. ``interval_ms``: the evaluation interval of groups
+    that have none of their own (default: the recording's scrape interval). ``end_ms``: until when (default: the
+    last scrape); targets that have no scrape by then are down. ``normalise_le``: store ``le="1"`` as ``"1.0"``
+    (default: as this version of Prometheus would: from 3.0 on).
 
     InputError when a rule cannot be evaluated; ToolError or ServerError when Prometheus cannot work.
     """
+    with (
+        _Progress() as shown,
+        played(
+            recordings, rules, interval_ms=interval_ms, end_ms=end_ms, normalise_le=normalise_le,
+            progress=lambda text, part: shown.say(text),
+        ) as found,
+    ):  # fmt: skip
+        return found.timeline
+
+
+@contextlib.contextmanager
+def played(
+    recordings: Recording | Sequence[Recording],
+    rules: Sequence[Rule] | Sequence[Group],
+    *,
+    interval_ms: int | None = None,
+    end_ms: int | None = None,
+    normalise_le: bool | None = None,
+    progress: Callable[[str, float], None] = lambda text, part: None,
+) -> Iterator[Played]:
+    """``replay``, with the server left running inside the ``with``. ``progress``: what is being done, and the part
+    of all that is done (0 to 1)."""
     many = [recordings] if isinstance(recordings, Recording) else list(recordings)
-    plain = _plain(rules)
+    plain = plain_rules(rules)
     if not many:
         raise InputError("no recording was given; name one")
     if not any(rule.kind == "alert" for rule in plain):
@@ -102,82 +135,92 @@ def replay(
     binary = tools.find("prometheus")
     version = tools.version(binary)
     le = version >= (3, 0, 0) if normalise_le is None else normalise_le
-    times = range(start, end + 1, step)
     known = set().union(*(one.metric_names for one in many))
     instances: list[Instance] = []
-    with PrivatePrometheus(binary=binary) as server, _Progress() as progress:
+    with PrivatePrometheus(binary=binary) as server:
         for one in many:
-            progress.say(f"writing {one.name}")
+            progress(f"writing {one.name}", 0.0)
             server.writer.write(one.points(end_ms=end, normalise_le=le))
+        asker = Asker(server.client)
+        late = rules_.recorded_later(plain)
         for number, rule in enumerate(ordered, 1):
-            progress.say(f"rule {number}/{len(ordered)}: {rule.name}")
-            found = evaluate_rule(server, rule, times)
+            progress(f"rule {number}/{len(ordered)}: {rule.name}", number / (len(ordered) + 1))
+            times = range(start, end + 1, rule.interval_ms or step)
+            expr = explain.delayed(rule.expr, late(rule))
             if rule.kind == "record":
-                if found:
+                if record(asker, server, rule, expr, times):
                     known.add(rule.name)
-                server.writer.write(written_back(found, times))
             else:
-                instances += _instances(rule, found, times, end)
-    alerts = tuple(dict.fromkeys(rule.name for rule in ordered if rule.kind == "alert"))
-    return Timeline(
-        recording=", ".join(one.name for one in many),
-        prometheus=".".join(map(str, version)),
-        start_ms=start,
-        end_ms=end,
-        interval_ms=step,
-        alerts=alerts,
-        instances=tuple(sorted(instances, key=lambda one: (one.alert, one.labels))),
-        dead=tuple(_dead(ordered, known)),
-    )
+                instances += instances_of(asker, rule, expr, times, end)
+        alerts = tuple(dict.fromkeys(rule.name for rule in ordered if rule.kind == "alert"))
+        timeline = Timeline(
+            recording=", ".join(one.name for one in many),
+            prometheus=".".join(map(str, version)),
+            start_ms=start,
+            end_ms=end,
+            interval_ms=step,
+            alerts=alerts,
+            instances=tuple(sorted(instances, key=lambda one: (one.alert, one.labels))),
+            dead=tuple(dead(ordered, known)),
+        )
+        yield Played(server, timeline, tuple(asker.warnings))
 
 
-def _plain(rules: Sequence[Rule] | Sequence[Group]) -> list[Rule]:
+def plain_rules(rules: Sequence[Rule] | Sequence[Group]) -> list[Rule]:
+    """Rules, or the rules of the pack's groups."""
     plain: list[Rule] = []
     for one in rules:
         plain += [one] if isinstance(one, Rule) else rules_.from_groups([one])
     return plain
 
 
-def evaluate_rule(server: PrivatePrometheus, rule: Rule, times: range) -> dict[Labels, dict[int, float]]:
-    """The rule's result: per set of result labels, the value at each time (unix ms) where there is one."""
-    try:
-        series: list[Series] = server.client.query_range(
-            rule.expr, times[0] / 1000, times[-1] / 1000, times.step / 1000
+def record(asker: Asker, server: PrivatePrometheus, rule: Rule, expr: str, times: range) -> bool:
+    """Evaluate a recording rule by ``asker`` and write its samples, stale markers too, into ``server``.
+
+    Whether it gave any. ``expr``: what is asked for it. InputError when it cannot be evaluated.
+    """
+    recorded = Recorded(rule)
+    at = range(times.start - rule.offset_ms, times.stop - rule.offset_ms, times.step)
+    for piece in asker.pieces(rule, expr, at, values=True):
+        server.writer.write(recorded.points(piece, at))
+    if recorded.clashes == len(times):
+        raise InputError(
+            f"{rule.where or rule.name}: {rule.name} gives two results with the same labels {dict(recorded.example)}; "
+            "keep the label that tells them apart"
         )
-    except QueryError as error:
-        raise InputError(f"{rule.where or rule.name}: {rule.name} cannot be evaluated: {error}") from error
-    found: dict[Labels, dict[int, float]] = {}
-    for one in series:
-        values = found.setdefault(rule.result_labels(one.labels), {})
-        for at, value in one.points:
-            at_ms = round(at * 1000)
-            if at_ms in values:
-                raise InputError(
-                    f"{rule.where or rule.name}: {rule.name} gives two results with the same labels "
-                    f"{dict(rule.result_labels(one.labels))}; keep the label that tells them apart"
-                )
-            values[at_ms] = value
-    return found
+    over = f"more series than its group's limit of {rule.limit}"
+    for count, why in ((recorded.clashes, "two series with the same labels"), (recorded.over, over)):
+        if count:
+            asker.warn(f"{rule.name}: {count} of {len(times)} evaluations fail, as on a server: {why}")
+    return recorded.some
 
 
-def written_back(found: dict[Labels, dict[int, float]], times: range) -> Iterator[Point]:
-    """A recording rule's samples in order of time; a stale marker where a series is gone from one step to the next."""
-    for at in times:
-        for labels, values in found.items():
-            if at in values:
-                yield Point(at, labels, values[at])
-            elif at - times.step in values:
-                yield Point(at, labels, STALE_NAN)
+def instances_of(asker: Asker, rule: Rule, expr: str, times: range, end_ms: int) -> list[Instance]:
+    """Evaluate an alert by ``asker``: its instances that were ever active. ``expr``: what is asked for it."""
+    elements = Elements(rule)
+    at = range(times.start - rule.offset_ms, times.stop - rule.offset_ms, times.step)
+    for piece in asker.pieces(rule, expr, at, values=rule.reads_value):
+        elements.add(piece)
+    runs, evaluated = elements.settled(times)
+    if elements.clashes:
+        asker.warn(
+            f"{rule.name}: {elements.clashes} of {len(times)} evaluations fail, as on a server: two results have the same "
+            f"labels, such as {dict(elements.example)}"
+        )
+    exceeded: list[int] = []
+    spans = state.spans_of_runs(
+        runs, evaluated, end_ms=end_ms, hold_ms=rule.hold_ms, keep_ms=rule.keep_ms, limit=rule.limit, exceeded=exceeded
+    )
+    if exceeded:
+        asker.warn(
+            f"{rule.name}: {len(exceeded)} of {len(times)} evaluations have more than its group's limit of {rule.limit} "
+            "alerts: a server then forgets all of them"
+        )
+    return [Instance(rule.name, labels, theirs) for labels, theirs in spans.items()]
 
 
-def _instances(rule: Rule, found: dict[Labels, dict[int, float]], times: range, end_ms: int) -> Iterator[Instance]:
-    evaluations = ((at, [labels for labels, values in found.items() if at in values]) for at in times)
-    spans = state.spans(evaluations, end_ms=end_ms, hold_ms=rule.hold_ms, keep_ms=rule.keep_ms)
-    for labels, theirs in spans.items():
-        yield Instance(rule.name, labels, theirs)
-
-
-def _dead(rules: Iterable[Rule], known: set[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def dead(rules: Iterable[Rule], known: set[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Per alert that reads metrics not among the ``known`` names: those."""
     for rule in rules:
         if rule.kind != "alert":
             continue

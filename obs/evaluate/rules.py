@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from obs.errors import InputError
+from obs.evaluate import templates
 from obs.model.rule import Alert, Group
 from obs.prom import metric_names, promtool, yamlfile
 from obs.prom.remote_write import Labels, make_labels
 
 _DURATION = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?")
 _MS = (31_536_000_000, 604_800_000, 86_400_000, 3_600_000, 60_000, 1_000, 1)
-_TEMPLATE = re.compile(r"\{\{\s*\$labels\.([a-zA-Z_][a-zA-Z0-9_]*)\s*\}\}")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule to evaluate. ``kind`` is "alert" or "record"; durations in milliseconds; ``where`` names its place."""
+    """A rule to evaluate. ``kind`` is "alert" or "record"; durations in milliseconds; ``where`` names its place.
+
+    Of its group: ``group`` (name), ``file``, ``order`` (its place among the group's rules, from 0), ``interval_ms``
+    (0: the evaluator's own step), ``limit`` (0: none) and ``offset_ms`` (``query_offset``: the expression is
+    evaluated that much earlier, and what is recorded has that time).
+    """
 
     kind: str
     name: str
@@ -29,15 +35,34 @@ class Rule:
     hold_ms: int = 0
     keep_ms: int = 0
     where: str = ""
+    group: str = ""
+    file: str = ""
+    order: int = 0
+    interval_ms: int = 0
+    limit: int = 0
+    offset_ms: int = 0
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
-    def result_labels(self, element: Labels) -> Labels:
-        """The labels of what the rule makes of one element: ``__name__`` replaced, its own labels on top."""
-        found = {name: value for name, value in element if name != "__name__"}
+    @property
+    def reads_value(self) -> bool:
+        """Whether the alert's labels, and so its identity, can differ with the element's value."""
+        return self.kind == "alert" and any(map(templates.reads_value, self.labels.values()))
+
+    def result_labels(self, element: Labels, value: float = math.nan) -> Labels:
+        """The labels of what the rule makes of one element: ``__name__`` replaced, its own labels on top.
+
+        ``value`` matters where ``reads_value``. InputError when a label's template cannot be expanded.
+        """
+        found = dict(element)
         source = dict(found)
-        for name, value in self.labels.items():
-            found[name] = (
-                _TEMPLATE.sub(lambda match: source.get(match[1], ""), value) if self.kind == "alert" else value
-            )
+        found.pop("__name__", None)
+        for name, text in self.labels.items():
+            if self.kind == "alert" and "{{" in text:
+                try:
+                    text = templates.expand(text, source, value)
+                except templates.TemplateError as error:
+                    raise InputError(f"{self.where or self.name}: label {name} of {self.name}: {error}; mend it") from error
+            found[name] = text
         found["alertname" if self.kind == "alert" else "__name__"] = self.name
         return make_labels(found.items())
 
@@ -56,23 +81,23 @@ def from_groups(groups: Iterable[Group]) -> list[Rule]:
     """The rules of the pack's own groups, in order. An alert carries its severity as a label."""
     rules = []
     for group in groups:
-        for rule in group.rules:
+        for order, rule in enumerate(group.rules):
             if isinstance(rule, Alert):
                 where = f"{group.stem}: {rule.name}"
-                rules.append(
-                    Rule(
-                        "alert",
-                        rule.name,
-                        rule.expr,
-                        {"severity": rule.severity, **rule.labels},
-                        duration_ms(rule.for_, where),
-                        duration_ms(rule.keep_firing_for, where),
-                        where,
-                    )
+                made = Rule(
+                    "alert",
+                    rule.name,
+                    rule.expr,
+                    {"severity": rule.severity, **rule.labels},
+                    duration_ms(rule.for_, where),
+                    duration_ms(rule.keep_firing_for, where),
+                    where,
+                    annotations={"summary": rule.summary, "description": rule.description},
                 )
             else:
                 where = f"{group.stem}: {rule.record}"
-                rules.append(Rule("record", rule.record, rule.expr, dict(rule.labels), where=where))
+                made = Rule("record", rule.record, rule.expr, dict(rule.labels), where=where)
+            rules.append(replace(made, group=group.name, file=group.stem, order=order))
     return rules
 
 
@@ -80,7 +105,7 @@ def load_rule_files(paths: Iterable[str | Path]) -> list[Rule]:
     """The rules of Prometheus rule files (paths, globs), in order.
 
     InputError when a file is missing, unreadable, no rule file or holds no rule, or when a rule has a label
-    template other than ``{{ $labels.x }}`` (its value would be part of the alert's identity).
+    template that cannot be expanded exactly (its value is part of the alert's identity).
     """
     files, problems = promtool.expand(paths, promtool.RULES)
     if problems:
@@ -96,17 +121,28 @@ def _rules(file: Path) -> Iterable[Rule]:
     if not isinstance(document, dict) or not isinstance(document.get("groups"), list):
         raise InputError(f"{file}: is no Prometheus rule file: it has no list `groups`; name a rule file")
     for group in yamlfile.items(document["groups"]):
-        for item in yamlfile.items(group.get("rules")):
+        place = f"{file}:{group[yamlfile.LINE]}"
+        name = str(group.get("name") or "")
+        own = yamlfile.plain(group.get("labels"))
+        limit = group.get("limit") or 0
+        if not isinstance(limit, int) or isinstance(limit, bool):
+            raise InputError(f"{place}: limit {limit!r} of group {name!r} is no whole number; write it like 100")
+        interval, offset = (duration_ms(str(group.get(key) or ""), place) for key in ("interval", "query_offset"))
+        for order, item in enumerate(yamlfile.items(group.get("rules"))):
             where = f"{file}:{item[yamlfile.LINE]}"
             kind = "alert" if "alert" in item else "record"
             if not item.get(kind) or not item.get("expr"):
                 raise InputError(f"{where}: a rule needs `expr` and `alert` or `record`; add what is missing")
-            labels = yamlfile.plain(item.get("labels"))
-            for name, value in labels.items():
-                if kind == "alert" and "{{" in _TEMPLATE.sub("", value):
-                    raise InputError(
-                        f"{where}: label {name} has the template {value!r}; only {{{{ $labels.x }}}} can be replayed"
-                    )
+            labels = {**own, **yamlfile.plain(item.get("labels"))}
+            for label, value in labels.items():
+                if kind == "alert":
+                    try:
+                        templates.check(value)
+                    except templates.TemplateError as error:
+                        raise InputError(
+                            f"{where}: label {label} has the template {value!r}, which cannot be replayed: {error}; "
+                            "write it with what this evaluator knows"
+                        ) from error
             yield Rule(
                 kind,
                 str(item[kind]),
@@ -115,6 +151,13 @@ def _rules(file: Path) -> Iterable[Rule]:
                 duration_ms(str(item.get("for", "")), where),
                 duration_ms(str(item.get("keep_firing_for", "")), where),
                 where,
+                group=name,
+                file=str(file),
+                order=order,
+                interval_ms=interval,
+                limit=max(0, limit),
+                offset_ms=offset,
+                annotations=yamlfile.plain(item.get("annotations")),
             )
 
 
@@ -138,3 +181,21 @@ def in_order(rules: Sequence[Rule]) -> list[Rule]:
         ordered += ready
         waiting = [rule for rule in waiting if rule not in ready]
     return ordered + [rule for rule in rules if rule.kind == "alert"]
+
+
+def recorded_later(rules: Sequence[Rule]) -> Callable[[Rule], frozenset[str]]:
+    """For a rule: the names that only later rules of its own group record, so that it sees what they were before."""
+    homes: dict[str, list[Rule]] = {}
+    for rule in rules:
+        if rule.kind == "record":
+            homes.setdefault(rule.name, []).append(rule)
+
+    def late(rule: Rule) -> frozenset[str]:
+        return frozenset(
+            name
+            for name, makers in homes.items()
+            if rule.group
+            and all((one.file, one.group) == (rule.file, rule.group) and one.order > rule.order for one in makers)
+        )
+
+    return late

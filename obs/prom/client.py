@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from obs.errors import InputError, ServerError
+from obs.prom import packed
 from obs.prom.remote_write import Labels, make_labels, one_line
 
 if TYPE_CHECKING:
@@ -133,6 +134,14 @@ class QueryError(ServerError):
     """Prometheus understood the request and says that the expression cannot be evaluated."""
 
 
+class PassingError(ServerError):
+    """The server could not be reached or could not answer this time; asked again, it may."""
+
+
+class SlowError(PassingError):
+    """No whole answer in the time allowed, ours or the server's: asked for less, it may give one."""
+
+
 class TooMuchError(QueryError):
     """The expression is right, and asks for more samples than the server's limits allow."""
 
@@ -202,6 +211,13 @@ class Client:
         if to.cert_file is not None:
             self._session.cert = (str(to.cert_file), str(to.key_file)) if to.key_file else str(to.cert_file)
         self._connect: Any = None
+        tenant = sorted((name.lower(), value) for name, value in to.headers.items() if not _SECRET_HEADER.search(name))
+        self._identity = json.dumps([self.url, user, tenant])
+
+    @property
+    def identity(self) -> str:
+        """Which server and tenant this is, without secrets: two clients of the same data have the same."""
+        return self._identity
 
     def __enter__(self) -> Client:
         return self
@@ -275,6 +291,38 @@ class Client:
         series = tuple(Series(labels, tuple(points)) for labels, points in sorted(found.items()))
         return RangeAnswer(series, tuple(said))
 
+    def ask_packed(
+        self, expr: str, start_ms: int, end_ms: int, step_ms: int, *, values: bool = True
+    ) -> packed.PackedAnswer:
+        """One range query (at most MAX_POINTS steps; times in unix milliseconds), its answer kept small.
+
+        The index of a run is that of the step, from 0 at ``start_ms``. ``values`` False: only where there are any.
+        VictoriaMetrics is told not to round the times (``nocache``); other servers do not know that word.
+        """
+        form = {
+            "query": expr,
+            "start": f"{start_ms / 1000:.3f}",
+            "end": f"{end_ms / 1000:.3f}",
+            "step": f"{step_ms / 1000:.3f}",
+            "nocache": "1",
+        }
+        path = "/api/v1/query_range"
+        status, headers, body = self._exchange(path, form)
+        series: tuple[packed.Packed, ...] = ()
+        size = len(body)
+        if status == 200:
+            with self._decoding("query_range"):
+                try:
+                    series, body = packed.unpack(body, start_ms, step_ms, values=values)
+                except packed.OffGridError as error:
+                    raise ServerError(
+                        f"{self.url} answers with other times than asked ({error}); ask the storage itself, without a cache"
+                    ) from None
+                except ValueError:
+                    series = ()  # what is wrong with it is said below
+        _, warnings = self._judged(path, form, status, headers, body)
+        return packed.PackedAnswer(series, warnings, size)
+
     def rules(self) -> list[LoadedRule]:
         """The rules that the server has loaded, in its order."""
         data, _ = self._call("/api/v1/rules", None)
@@ -334,6 +382,25 @@ class Client:
             return list(found.get(metric, []))
         return list(found)
 
+    def version(self) -> str:
+        """The server's version as it tells it ("2.42.0"); "" when it tells none. Fits ``is_victoria_metrics``."""
+        return str(self._build().get("version", ""))
+
+    @property
+    def is_victoria_metrics(self) -> bool:
+        """Whether the server is VictoriaMetrics: it tells a version of Prometheus's, and no more."""
+        build = self._build()
+        return bool(build) and "goVersion" not in build and "application" not in build and "revision" not in build
+
+    def _build(self) -> Mapping[str, Any]:
+        try:
+            data, _ = self._call("/api/v1/status/buildinfo", None)
+        except PassingError:
+            raise
+        except ServerError:
+            return {}
+        return data
+
     def clean(self, text: str) -> str:
         """``text`` without our secrets: a server may send them back."""
         for secret in self._secrets:
@@ -381,6 +448,10 @@ class Client:
 
     def _call(self, path: str, form: Mapping[str, str] | None) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         """One request, and the ``data`` and warnings of its answer: POST with a form, GET without."""
+        return self._judged(path, form, *self._exchange(path, form))
+
+    def _exchange(self, path: str, form: Mapping[str, str] | None) -> tuple[int, Mapping[str, str], bytes]:
+        """One request, tried as often as allowed: status, headers and body."""
         limit = self._until()
         for attempt in range(self.retries + 1):
             last = attempt == self.retries
@@ -388,11 +459,16 @@ class Client:
                 status, headers, body = self._send(path, form, limit)
             except _UnreachableError as error:
                 if last or not self._pause(attempt, "", limit):
-                    raise ServerError(str(error)) from None
+                    raise PassingError(str(error)) from None
                 continue
             if status in _PASSING and not last and self._pause(attempt, headers.get("Retry-After", ""), limit):
                 continue
-            break
+            return status, headers, body
+        raise AssertionError("unreachable")
+
+    def _judged(
+        self, path: str, form: Mapping[str, str] | None, status: int, headers: Mapping[str, str], body: bytes
+    ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         expr = "" if form is None else form["query"]
         data, warnings = _data(self.url + path, status, headers, body, expr, self.clean)
         if warnings:
@@ -426,7 +502,7 @@ class Client:
                 "asks for one"
             ) from None
         except (requests.Timeout, TimeoutError, urllib3.exceptions.ReadTimeoutError):
-            raise ServerError(
+            raise SlowError(
                 f"{address} gave no whole answer within {max(allowed, 0.0):.3g} s; raise the deadline "
                 "or ask for less"
             ) from None
@@ -544,13 +620,18 @@ def _data(
     if not isinstance(document, dict) or document.get("status") not in {"success", "error"}:
         what = "a web page" if body.lstrip()[:1] == b"<" else "no Prometheus JSON"
         why = "a login page or a proxy's error; " if what == "a web page" else ""
-        raise ServerError(f"{address} answered {status} with {what}: {text!r}; {why}is that a Prometheus?")
+        kind_ = PassingError if status in _PASSING else ServerError
+        raise kind_(f"{address} answered {status} with {what}: {text!r}; {why}is that a Prometheus?")
     if document["status"] == "error":
         kind, said = document.get("errorType", "error"), one_line(clean(str(document.get("error", ""))))
         if re.search(r"too many samples|exceeded maximum resolution|max(imum)? .*(samples|series|points)", said):
             raise TooMuchError(f"{address}: {said}; ask for less (a shorter range, fewer series): {one_line(expr, 120)}")
+        if kind == "timeout" or re.search(r"timed out|timeout exceeded|deadline exceeded", said):
+            raise SlowError(f"{address}: {kind}: {said}; ask for less, or raise the server's query timeout")
         if kind in {"bad_data", "execution", "422", "400"}:
             raise QueryError(f"{address}: {said}; correct the expression: {one_line(expr)}")
+        if status in _PASSING:
+            raise PassingError(f"{address}: {kind}: {said}; see the server's log")
         raise ServerError(f"{address}: {kind}: {said}; see the server's log")
     data = document.get("data")
     if not isinstance(data, dict):

@@ -128,8 +128,10 @@ def test_nan_is_an_element_but_breaks_no_threshold(tmp_path: Path) -> None:
 def test_the_packs_own_groups(tmp_path: Path) -> None:
     one = recording.read(folder(tmp_path / "r", {0: "x 5\n", 5: "x 5\n", 10: "x 5\n"}))
     alert = Alert("Hot", "r:x > 1", "5s", "warning", "s", "d", NoData("silent", "w"), labels={"team": "t"})
-    group = Group("g", "stem", "h", (alert, RecordingRule("r:x", "x", "h")))
-    (instance,) = replay(one, [group]).instances
+    record = RecordingRule("r:x", "x", "h")
+    (late,) = replay(one, [Group("g", "stem", "h", (alert, record))]).instances
+    assert late.spans[0].start_ms == T0 + 5000  # at its turn at T0 the rule behind it had recorded nothing
+    (instance,) = replay(one, [Group("g", "stem", "h", (record, alert))]).instances
     assert instance.labels == (
         ("alertname", "Hot"), ("instance", "recording:0"), ("job", "r"), ("severity", "warning"), ("team", "t"),
     )  # fmt: skip
@@ -218,7 +220,7 @@ def test_rule_files(tmp_path: Path) -> None:
         ("for: 5s", "for: 5", "r.yaml:4: '5' is no Prometheus duration"),
         ("expr: sum(x)", "", "r.yaml:9: a rule needs `expr`"),
         ("groups:", "group:", "r.yaml: is no Prometheus rule file"),
-        ("critical", "'{{ $value }}'", "r.yaml:4: label severity has the template"),
+        ("critical", "'{{ query \"x\" }}'", "r.yaml:4: label severity has the template"),
         ("rules:", "rules: [", "is not valid YAML"),
     ],
 )

@@ -1,0 +1,417 @@
+"""What would have fired over a past: every alert's state at every evaluation, on a live server or on recordings.
+
+PromQL is the server's own; ours is the choice of what to ask, and the state machine (obs.evaluate.state). Recording
+rules need not be deployed. Per alert that reads recorded series, one of three ways (History.choices says which, and
+why where the result can differ):
+
+- *stored*: the server has the rules loaded as they are here, and their series wherever their expressions give any;
+- *expanded*: the rules' expressions are put into the alert's own (explain.expand). Evaluations are at multiples of the
+  interval, as are a subquery's, so a range over a recorded series has the very samples that the rule would have made;
+- *evaluated first*: recording rules are evaluated one after the other and written, stale markers too, to a private
+  Prometheus, and the alert is asked there. Needed where the alert would read a sample of another time: groups with
+  different intervals, a rule behind its reader in one group, a limit, ``@``.
+
+As in a replay, rules see what other groups recorded at the same time, and every evaluation is on time; a server spreads
+its groups over the interval. All alerts begin inactive at the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from obs.errors import InputError, ServerError
+from obs.evaluate import explain, first, replay
+from obs.evaluate import rules as rules_
+from obs.evaluate.explain import Part, take_apart
+from obs.evaluate.history import Choice, Curve, History
+from obs.evaluate.ranges import Asker, StoppedError
+from obs.evaluate.recording import Recording, Tsdb
+from obs.evaluate.replay import Instance, Timeline
+from obs.evaluate.rules import Rule
+from obs.model.rule import Group
+from obs.prom import metric_names
+from obs.prom.client import Client, LoadedRule, PassingError, QueryError, Series
+from obs.promql import indent
+
+How = Literal["auto", "expand", "first"]
+Progress = Callable[[str, float], None]
+_T = TypeVar("_T")
+_PARALLEL = 4
+_COVERAGE = 120  # times at which stored series are held against their rules' expressions
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How one alert is evaluated: ``expr`` is what the server is asked; unused when it is evaluated first."""
+
+    rule: Rule
+    expr: str
+    choice: Choice | None = None
+
+    @property
+    def first(self) -> bool:
+        return self.choice is not None and self.choice.how == "evaluated first"
+
+
+def over_server(
+    client: Client,
+    rules: Sequence[Rule] | Sequence[Group],
+    *,
+    start_ms: int,
+    end_ms: int,
+    step_ms: int,
+    how: How = "auto",
+    resume: Path | None = None,
+    progress: Progress | None = None,
+    curves: bool = False,
+) -> History:
+    """Evaluate rules over what a server has from ``start_ms`` to ``end_ms`` (unix milliseconds).
+
+    Evaluations are at the multiples of ``step_ms`` in that time (of a group's own interval, where it has one): the
+    timeline begins at the first of them. ``how``: "expand" or "first" forces that way for all recorded series that are
+    not stored; "auto" expands where that is exact. ``resume``: a folder for finished pieces; a run that finds it goes
+    on from there. ``progress`` is told what is being done and how much of all is done (0 to 1), from any thread.
+    ``curves``: also the values beside their thresholds, to be drawn.
+
+    InputError when a rule cannot be evaluated or the server has no sample in that time; ServerError when it cannot
+    answer (after tries); ToolError when a private Prometheus is needed and cannot work.
+    """
+    plain = replay.plain_rules(rules)
+    _check(plain, start_ms, end_ms, step_ms)
+    ordered = rules_.in_order(plain)
+    told = progress or (lambda text, part: None)
+    told(f"asking {client.url} what it has", 0.0)
+    asker = Asker(client, resume)
+    begin = -(-start_ms // step_ms) * step_ms
+    reach = max((explain.reach_ms(rule.expr) for rule in plain), default=0)
+    known = set(_patient(lambda: client.label_values("__name__", start=(begin - reach) / 1000, end=end_ms / 1000)))
+    if not known:
+        raise InputError(
+            f"{client.url} has no sample from {_clock(begin)} to {_clock(end_ms)}; name a time it has data of, "
+            "or another server or tenant"
+        )
+    times = _grids(start_ms, end_ms, step_ms)
+    chooser = _Chooser(asker, plain, how, step_ms, times)
+    plans = [chooser.plan(rule) for rule in ordered if rule.kind == "alert"]
+    made = [plan for plan in plans if not plan.first]
+    counter = _Counter(told, sum(len(times(plan.rule)) for plan in made), len(made) / len(plans))
+    asker.say = counter.add
+    found: list[list[Instance]] = [[] for _ in made]
+
+    def work(number: int) -> None:
+        plan = made[number]
+        found[number] = replay.instances_of(asker, plan.rule, plan.expr, times(plan.rule), end_ms)
+
+    with _resumable(resume, counter):
+        _parallel([lambda number=number: work(number) for number in range(len(made))], asker.stop)  # type: ignore[misc]
+        instances = [one for part in found for one in part]
+        later = [plan.rule for plan in plans if plan.first]
+        if later:
+            asker.say = lambda rule, steps: None
+            share = len(made) / len(plans)
+            instances += first.evaluate(
+                asker, plain, later, chooser.unstored, times, end_ms,
+                lambda text, part: told(text, share + part * (1 - share)),
+            )  # fmt: skip
+        timeline = Timeline(
+            recording=client.url,
+            prometheus=_patient(client.version),
+            start_ms=begin,
+            end_ms=end_ms,
+            interval_ms=step_ms,
+            alerts=tuple(dict.fromkeys(plan.rule.name for plan in plans)),
+            instances=tuple(sorted(instances, key=lambda one: (one.alert, one.labels))),
+            dead=tuple(replay.dead(ordered, _makeable(ordered, known))),
+        )
+
+        def ask(expr: str, low_ms: int, high_ms: int, by_ms: int) -> list[Series]:
+            text = explain.expand(expr, chooser.unstored, f"{by_ms}ms", aligned=low_ms % by_ms == 0).text
+            return _patient(lambda: client.query_range(text, low_ms / 1000, high_ms / 1000, by_ms / 1000))
+
+        drawn = _curves(ask, plain, timeline, range(begin, end_ms + 1, step_ms)) if curves else ()
+    told("done", 1.0)
+    return History(
+        timeline,
+        tuple(plan.choice for plan in plans if plan.choice is not None),
+        tuple(asker.warnings),
+        drawn,
+        _notes(client),
+    )
+
+
+def over_recordings(
+    recordings: Recording | Tsdb | Sequence[Recording],
+    rules: Sequence[Rule] | Sequence[Group],
+    *,
+    interval_ms: int | None = None,
+    end_ms: int | None = None,
+    curves: bool = False,
+    progress: Progress | None = None,
+) -> History:
+    """Evaluate rules over recordings, as obs.evaluate.replay does; a data directory (``Tsdb``, opened) is a server.
+
+    ``interval_ms`` (default: the recording's scrape interval; 1 min for a data directory) and ``end_ms`` as in
+    ``replay``; errors too.
+    """
+    if isinstance(recordings, Tsdb):
+        end = recordings.end_ms if end_ms is None else end_ms
+        return over_server(
+            recordings.client, rules, start_ms=recordings.start_ms, end_ms=end, step_ms=interval_ms or 60_000,
+            curves=curves, progress=progress,
+        )  # fmt: skip
+    told = progress or (lambda text, part: None)
+    with replay.played(recordings, rules, interval_ms=interval_ms, end_ms=end_ms, progress=told) as played:
+        line = played.timeline
+        drawn: tuple[Curve, ...] = ()
+        if curves:
+            told("reading the curves", 0.99)
+
+            def ask(expr: str, low_ms: int, high_ms: int, by_ms: int) -> list[Series]:
+                return played.server.client.query_range(expr, low_ms / 1000, high_ms / 1000, by_ms / 1000)
+
+            drawn = _curves(ask, replay.plain_rules(rules), line, range(line.start_ms, line.end_ms + 1, line.interval_ms))
+        told("done", 1.0)
+        return History(line, (), played.warnings, drawn)
+
+
+# --- what to ask ------------------------------------------------------------------------------------------
+
+
+class _Chooser:
+    """Chooses per alert how its recorded series come about."""
+
+    def __init__(
+        self, asker: Asker, rules: Sequence[Rule], how: How, step_ms: int, times: Callable[[Rule], range]
+    ) -> None:
+        self.asker, self.how, self.step_ms, self.times = asker, how, step_ms, times
+        self.late = rules_.recorded_later(rules)
+        everything = explain.by_name(rules)
+        stored = set(self._stored(rules, everything))
+        self.all = everything
+        self.unstored = {name: makers for name, makers in everything.items() if name not in stored}
+
+    def plan(self, rule: Rule) -> _Plan:
+        reads = [name for name in self.all if metric_names.may_read(rule.expr, name)]
+        missing = [name for name in reads if name in self.unstored]
+        if not reads:
+            return _Plan(rule, rule.expr)
+        if not missing:
+            why = f"the server has {_listed(reads)} as recorded at the time, by its own evaluations"
+            return _Plan(rule, rule.expr, Choice(rule.name, "stored", why))
+        step = f"{rule.interval_ms or self.step_ms}ms"
+        expansion = explain.expand(rule.expr, self.unstored, step, aligned=True)
+        reason = self._inexact(rule, expansion)
+        if self.how == "first" or (reason and self.how == "auto"):
+            why = reason or "as was asked"
+            return _Plan(rule, "", Choice(rule.name, "evaluated first", why, exact=True))
+        why = reason or f"the expressions of {_listed(missing)} at the alert's own evaluation times give the same samples"
+        return _Plan(rule, expansion.text, Choice(rule.name, "expanded", why, exact=not reason))
+
+    def _inexact(self, rule: Rule, expansion: explain.Expansion) -> str:
+        """Why the expanded expression can give another result than recorded series; "" when it cannot."""
+        for name, why in expansion.kept:
+            return f"{name} cannot be put in: {why}"
+        for name in self.unstored:
+            if metric_names.may_read(expansion.text, name):
+                return f"{name} is read by a pattern of names, where nothing can be put in"
+        interval = rule.interval_ms or self.step_ms
+        makers = [rule, *(maker for name in expansion.replaced for maker in self.unstored[name])]
+        for maker in makers:
+            late = self.late(maker) & self.unstored.keys()
+            if any(metric_names.may_read(maker.expr, name) for name in late):
+                behind = _listed(sorted(late))
+                return f"{maker.name} stands before {behind} in its group, and sees the samples of the time before"
+            if maker.kind == "record" and maker.limit:
+                return f"the group of {maker.name} has a limit, over which nothing is recorded"
+            if (maker.interval_ms or self.step_ms) != interval:
+                return (
+                    f"{maker.name} is recorded every {(maker.interval_ms or self.step_ms) / 1000:g} s, and {rule.name} "
+                    f"evaluated every {interval / 1000:g} s: it reads the last sample"
+                )
+            if maker.offset_ms != rule.offset_ms:
+                return f"{maker.name} and {rule.name} have different query offsets"
+            for subquery in explain.subqueries(maker.expr):
+                if any(metric_names.may_read(subquery.text, name) for name in self.unstored):
+                    by = explain.resolution_ms(subquery)
+                    if by is None or by % interval:
+                        return f"{maker.name} has a subquery between the recorded samples: {subquery.text}"
+        return ""
+
+    def _stored(self, rules: Sequence[Rule], makers: dict[str, list[Rule]]) -> Iterator[str]:
+        """The names whose series the server has as our rules would have made them."""
+        if not makers:
+            return
+        try:
+            loaded = [one for one in _patient(self.asker.client.rules) if one.kind == "recording"]
+        except ServerError:
+            return  # VictoriaMetrics and others have no rules of their own
+        for name, ours in makers.items():
+            theirs = [one for one in loaded if one.name == name]
+            if len(theirs) == len(ours) and all(any(_same_rule(one, two) for two in theirs) for one in ours) and (
+                self._covered(name, ours[0], makers)
+            ):
+                yield name
+
+    def _covered(self, name: str, rule: Rule, makers: dict[str, list[Rule]]) -> bool:
+        """Whether the recorded series is there wherever the expression gives something, at times spread over all."""
+        times = self.times(rule)
+        step = max(1, len(times) // _COVERAGE) * times.step
+        body = explain.expand(name, makers, f"{times.step}ms", aligned=True).text
+        holes = f"(count(\n{indent(body)}\n) > 0) unless on () count({name})"
+        try:
+            answer = _patient(
+                lambda: self.asker.client.ask_packed(holes, times[0], times[-1], step, values=False)
+            )
+        except QueryError:
+            return False
+        return not answer.series and not answer.warnings
+
+
+def _same_rule(ours: Rule, theirs: LoadedRule) -> bool:
+    return dict(ours.labels) == dict(theirs.labels) and explain.same(ours.expr, theirs.expr)
+
+
+def _makeable(ordered: Sequence[Rule], known: set[str]) -> set[str]:
+    """The metric names there are, and those that recording rules (those first that others read) can make of them."""
+    names = set(known)
+    for rule in ordered:
+        if rule.kind == "record" and _may_give(take_apart(rule.expr), names):
+            names.add(rule.name)
+    return names
+
+
+def _may_give(part: Part, known: set[str]) -> bool:
+    if part.kind == "scalar":
+        return True
+    if part.kind == "or":
+        return any(_may_give(one, known) for one in part.parts)
+    if part.kind == "unless":
+        return _may_give(part.parts[0], known)
+    if part.parts and (part.kind != "range" or part.parts[0].kind != "selector"):
+        return part.op in {"absent", "absent_over_time", "vector"} or all(_may_give(one, known) for one in part.parts)
+    read = metric_names.selectors(part.text)
+    return read is None or all(any(one.may_read(name) for name in known) for one in read)
+
+
+# --- doing it ---------------------------------------------------------------------------------------------
+
+
+def _check(rules: Sequence[Rule], start_ms: int, end_ms: int, step_ms: int) -> None:
+    if not any(rule.kind == "alert" for rule in rules):
+        raise InputError("the rules have no alert; name a rule file with alerts")
+    if step_ms <= 0:
+        raise InputError(f"an evaluation interval of {step_ms} ms is none; give one like 1m")
+    longest = max([step_ms, *(rule.interval_ms for rule in rules)])
+    if end_ms - start_ms < longest:
+        raise InputError(
+            f"from {_clock(start_ms)} to {_clock(end_ms)} there is no room for evaluations every {longest / 1000:g} s; "
+            "give a longer time or a shorter step"
+        )
+
+
+def _grids(start_ms: int, end_ms: int, step_ms: int) -> Callable[[Rule], range]:
+    """A rule's evaluation times: the multiples of its group's interval."""
+
+    def times(rule: Rule) -> range:
+        step = rule.interval_ms or step_ms
+        return range(-(-start_ms // step) * step, end_ms + 1, step)
+
+    return times
+
+
+def _parallel(works: Sequence[Callable[[], None]], stop: threading.Event) -> None:
+    """Do all, a few at a time; the first failure ends the rest and is raised (of several, that of the first work)."""
+    with ThreadPoolExecutor(max_workers=_PARALLEL, thread_name_prefix="backtest") as pool:
+        futures = [pool.submit(work) for work in works]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            if any(one.done() and not one.cancelled() and one.exception() for one in futures) or not all(
+                one.done() for one in futures
+            ):
+                stop.set()
+                for one in futures:
+                    one.cancel()
+    failures = [one.exception() for one in futures if not one.cancelled()]
+    for failure in sorted(failures, key=lambda one: isinstance(one, StoppedError)):
+        if failure is not None:
+            raise failure
+
+
+class _Counter:
+    """How much of all evaluations is done; they are ``share`` of all that is to be done."""
+
+    def __init__(self, told: Progress, total: int, share: float) -> None:
+        self.told, self.total, self.done, self.share = told, max(1, total), 0, share
+        self._lock = threading.Lock()
+
+    def add(self, rule: Rule, steps: int) -> None:
+        with self._lock:
+            self.done = min(self.total, self.done + steps)
+            part = self.part
+        self.told(rule.name, part)
+
+    @property
+    def part(self) -> float:
+        return self.share * self.done / self.total
+
+
+@contextlib.contextmanager
+def _resumable(resume: Path | None, counter: _Counter) -> Iterator[None]:
+    """Says what can be done when the server went away in the middle of it."""
+    try:
+        yield
+    except PassingError as error:
+        done = f"{counter.part:.0%} of the evaluations were done"
+        mend = (
+            f"run it again with the resume folder {resume} to go on from there"
+            if resume is not None
+            else "give a resume folder, and a run after a failure goes on where it was"
+        )
+        raise ServerError(f"{error}; {done}: {mend}") from None
+
+
+def _patient(call: Callable[[], _T], tries: int = 4) -> _T:
+    """A call, again after a passing fault."""
+    pause = threading.Event()
+    for attempt in range(tries):
+        try:
+            return call()
+        except PassingError:
+            if attempt + 1 == tries:
+                raise
+            pause.wait(0.25 * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+def _curves(
+    ask: Callable[[str, int, int, int], list[Series]], rules: Sequence[Rule], timeline: Timeline, times: range
+) -> tuple[Curve, ...]:
+    from obs.evaluate.curves import curves  # type: ignore[import-not-found,unused-ignore]
+
+    return tuple(curves(ask, rules, timeline, times))
+
+
+def _notes(client: Client) -> tuple[str, ...]:
+    if not client.is_victoria_metrics:
+        return ()
+    return (
+        "the server is VictoriaMetrics: its rate() and increase() look at the sample before the window and do not "
+        "extrapolate, and a series ends after its usual interval; states near a threshold can differ from Prometheus's",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _clock(at_ms: int) -> str:
+    from obs.evaluate.liveness import clock
+
+    return clock(at_ms / 1000)

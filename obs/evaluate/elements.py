@@ -1,0 +1,173 @@
+"""From a rule's raw result to what a server makes of it: labels put on, clashes found, samples recorded.
+
+An evaluation in which two elements come to have the same labels fails, for alerting and recording rules alike, as does
+a recording rule's with more series than its group's ``limit`` (rules/alerting.go, rules/recording.go). A failed
+evaluation changes no state and records nothing, not even a stale marker.
+"""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from obs.errors import InputError
+from obs.evaluate.ranges import Piece, merged
+from obs.evaluate.rules import Rule
+from obs.prom.packed import Packed
+from obs.prom.remote_write import STALE_NAN, Labels, Point
+
+
+@dataclass
+class Elements:
+    """When each of an alert's instances is in the result; pieces are added in order of time."""
+
+    rule: Rule
+    runs: dict[Labels, list[tuple[int, int]]] = field(default_factory=dict)
+    failed: list[int] = field(default_factory=list)
+    clashes: int = 0
+    example: Labels = ()
+    _names: dict[Labels, Labels] = field(default_factory=dict)
+
+    def add(self, piece: Piece) -> None:
+        """Take a piece in. InputError when a label's template cannot be expanded."""
+        found: dict[Labels, list[tuple[int, int]]] = {}
+        for series in piece.series:
+            for labels, run in self._named(series):
+                found.setdefault(labels, []).append(run)
+        failed = set(piece.failed)
+        for labels, runs in found.items():
+            clashing = _overlaps(runs)
+            if clashing:
+                self.example = self.example or labels
+                self.clashes += len(clashing - failed)
+                failed |= clashing
+        self.failed += sorted(piece.first + index for index in failed)
+        for labels, runs in found.items():
+            mine = self.runs.setdefault(labels, [])
+            for begin, end in merged(runs):
+                if mine and mine[-1][1] == begin + piece.first:
+                    mine[-1] = (mine[-1][0], end + piece.first)
+                else:
+                    mine.append((begin + piece.first, end + piece.first))
+
+    def _named(self, series: Packed) -> Iterator[tuple[Labels, tuple[int, int]]]:
+        if self.rule.reads_value and series.values is not None:
+            at = 0
+            for begin, end in series.runs:
+                for index in range(begin, end):
+                    yield self.rule.result_labels(series.labels, series.values[at]), (index, index + 1)
+                    at += 1
+            return
+        labels = self._names.get(series.labels)
+        if labels is None:
+            labels = self._names[series.labels] = self.rule.result_labels(series.labels)
+        for run in series.runs:
+            yield labels, run
+
+    def settled(self, times: range) -> tuple[dict[Labels, tuple[tuple[int, int], ...]], Sequence[int]]:
+        """The runs over the evaluations that did not fail, and their times.
+
+        InputError when all of them fail because elements have the same labels.
+        """
+        if self.clashes and len(self.failed) == len(times):
+            raise InputError(
+                f"{self.rule.where or self.rule.name}: {self.rule.name} gives two results with the same labels "
+                f"{dict(self.example)}; keep the label that tells them apart"
+            )
+        if not self.failed:
+            return {labels: tuple(runs) for labels, runs in self.runs.items()}, times
+        gone = set(self.failed)
+        left = [at for index, at in enumerate(times) if index not in gone]
+        moved = {}
+        for labels, runs in self.runs.items():
+            shifted = [tuple(index - bisect_left(self.failed, index) for index in run) for run in runs]
+            kept = merged([(begin, end) for begin, end in shifted if begin < end])
+            if kept:
+                moved[labels] = kept
+        return moved, left
+
+
+@dataclass
+class Recorded:
+    """A recording rule's samples; pieces are given in order of time. ``over``: evaluations beyond the limit."""
+
+    rule: Rule
+    clashes: int = 0
+    over: int = 0
+    some: bool = False
+    example: Labels = ()
+    _open: dict[Labels, None] = field(default_factory=dict)
+
+    def points(self, piece: Piece, times: range) -> list[Point]:
+        """What the piece's evaluations record, in order of time, each at its evaluation time less the offset."""
+        found: dict[Labels, list[tuple[int, int, array[float]]]] = {}
+        for series in piece.series:
+            assert series.values is not None
+            labels = self.rule.result_labels(series.labels)
+            at = 0
+            for begin, end in series.runs:
+                found.setdefault(labels, []).append((begin, end, series.values[at : at + end - begin]))
+                at += end - begin
+        failed = set(piece.failed)
+        clashing: set[int] = set()
+        for labels, runs in found.items():
+            here = _overlaps([run[:2] for run in runs])
+            if here:
+                self.example = self.example or labels
+                clashing |= here
+        self.clashes += len(clashing - failed)
+        failed |= clashing
+        if self.rule.limit:
+            over = self._over(found, piece.count) - failed
+            self.over += len(over)
+            failed |= over
+        good = [index for index in range(piece.count) if index not in failed] if failed else range(piece.count)
+        if not good:
+            return []
+        self.some = self.some or bool(found)
+        out: list[tuple[int, int, Labels, float]] = []
+        last: dict[Labels, None] = {}
+        for number, labels in enumerate(sorted(found.keys() | self._open.keys())):
+            present: dict[int, float] = {}
+            for begin, end, values in found.get(labels, ()):
+                present.update(zip(range(begin, end), values, strict=True))
+            for index in failed:
+                present.pop(index, None)
+            out += [(times[piece.first + index], number, labels, value) for index, value in present.items()]
+            there = labels in self._open
+            if len(present) == len(good) and not failed:
+                there = True
+            else:
+                for index in good:
+                    if there and index not in present:
+                        out.append((times[piece.first + index], number, labels, STALE_NAN))
+                    there = index in present
+            if there:
+                last[labels] = None
+        self._open = last
+        out.sort(key=lambda one: one[:2])
+        return [Point(at, labels, value) for at, _, labels, value in out]
+
+    def _over(self, found: dict[Labels, list[tuple[int, int, array[float]]]], count: int) -> set[int]:
+        changes = [0] * (count + 1)
+        for runs in found.values():
+            for begin, end, _ in runs:
+                changes[begin] += 1
+                changes[end] -= 1
+        return {index for index, now in enumerate(itertools.accumulate(changes)) if now > self.rule.limit}
+
+
+def _overlaps(runs: Sequence[tuple[int, int]]) -> set[int]:
+    """The indexes that lie in more than one of some runs."""
+    if len(runs) < 2:
+        return set()
+    found: set[int] = set()
+    until = -1
+    for begin, end in sorted(runs):
+        if begin < until:
+            found.update(range(begin, min(until, end)))
+        until = max(until, end)
+    return found

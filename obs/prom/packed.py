@@ -1,0 +1,116 @@
+"""A range answer in little memory: per series, the runs of grid times at which it has a value.
+
+A month at one minute is 43,200 points a series; as Python objects each takes some 170 bytes. Here one series at a
+time is decoded, and what is kept of it is where it begins and ends and, if wanted, eight bytes a value.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from obs.prom.remote_write import Labels, make_labels
+
+_RESULT = b'"result":['
+_END = b"]]}"
+
+
+class OffGridError(ValueError):
+    """The server answered with other times than those asked for."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A series on a grid of times: ``runs`` are (first, behind the last) indexes, in order, apart from each other.
+
+    ``values``: those of all runs, one behind the other; None when they were not wanted.
+    """
+
+    labels: Labels
+    runs: tuple[tuple[int, int], ...]
+    values: array[float] | None = None
+
+
+@dataclass(frozen=True)
+class PackedAnswer:
+    """What a range query came to; ``warnings`` as in obs.prom.client.Answer, ``size`` in bytes of the answer."""
+
+    series: tuple[Packed, ...]
+    warnings: tuple[str, ...] = ()
+    size: int = 0
+
+
+def unpack(body: bytes, start_ms: int, step_ms: int, *, values: bool) -> tuple[tuple[Packed, ...], bytes]:
+    """The series of a range answer, and the answer without them (JSON, to be judged as any other).
+
+    OffGridError when a time is not on the grid; KeyError, TypeError or ValueError when the shape is unknown.
+    """
+    at = body.find(_RESULT)
+    if at < 0:
+        return (), body
+    head = body[: at + len(_RESULT)]
+    at += len(_RESULT)
+    found: list[Packed] = []
+    while body[at : at + 1] == b"{":
+        item, at = _item(body, at)
+        found.append(_pack(item, start_ms, step_ms, values))
+        if body[at : at + 1] == b",":
+            at += 1
+    if body[at : at + 1] != b"]":  # laid out in another way than servers do
+        document = json.loads(body)
+        items = document["data"]["result"]
+        document["data"]["result"] = []
+        return tuple(_pack(item, start_ms, step_ms, values) for item in items), json.dumps(document).encode()
+    return tuple(found), head + body[at:]
+
+
+def _item(body: bytes, at: int) -> tuple[Any, int]:
+    """The JSON object that begins at ``at``, and where it ends."""
+    end = at
+    while True:
+        end = body.find(_END, end)
+        if end < 0:
+            raise ValueError("a series has no end")
+        end += len(_END)
+        try:
+            return json.loads(body[at:end]), end
+        except ValueError:
+            continue  # these marks stood in a label's value
+
+
+def _pack(item: Any, start_ms: int, step_ms: int, wanted: bool) -> Packed:
+    points: Sequence[tuple[float, str]] = item.get("values", ())
+    runs: list[tuple[int, int]] = []
+
+    def index(number: int) -> int:
+        ms = round(points[number][0] * 1000)
+        steps, rest = divmod(ms - start_ms, step_ms)
+        if rest:
+            raise OffGridError(f"a value at {ms} ms")
+        return steps
+
+    def add(low: int, high: int, first: int, last: int) -> None:
+        """Points ``low`` to ``high`` (inclusive), whose grid indexes are ``first`` and ``last``."""
+        if last - first == high - low:
+            if runs and runs[-1][1] == first:
+                runs[-1] = (runs[-1][0], last + 1)
+            else:
+                runs.append((first, last + 1))
+            return
+        if high - low < 2:
+            add(low, low, first, first)
+            add(high, high, last, last)
+            return
+        middle = (low + high) // 2
+        inner = index(middle)
+        add(low, middle, first, inner)
+        after = index(middle + 1)
+        add(middle + 1, high, after, last)
+
+    if points:
+        add(0, len(points) - 1, index(0), index(len(points) - 1))
+    values = array("d", (float(value) for _, value in points)) if wanted else None
+    return Packed(make_labels(item["metric"].items()), tuple(runs), values)
