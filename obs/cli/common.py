@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -114,12 +115,13 @@ def write_file(path: Path, text: str, flag: str) -> None:
 class Progress:
     """A bar on a terminal's stderr that is rewritten in place and removed at the end; nothing elsewhere.
 
-    Called with what is being done and which share of it (0 to 1) is.
+    Called, from any thread, with what is being done and which share of it (0 to 1) is.
     """
 
     def __init__(self) -> None:
         self.on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.what = ""
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Progress:
         return self
@@ -137,4 +139,5 @@ class Progress:
         share = min(1.0, max(0.0, done))
         bar = "#" * round(20 * share)
         line = f"[{bar:<20}] {share:4.0%}  {self.what + ': ' if self.what else ''}{text}"
-        print(f"\r\x1b[K{line[:room]}", end="", file=sys.stderr, flush=True)
+        with self._lock:
+            print(f"\r\x1b[K{line[:room]}", end="", file=sys.stderr, flush=True)

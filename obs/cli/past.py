@@ -17,6 +17,7 @@ from obs.errors import InputError
 
 if TYPE_CHECKING:
     from obs.config import Config
+    from obs.evaluate.backtest import How
     from obs.evaluate.chart import Phase
     from obs.evaluate.history import History
     from obs.evaluate.outages import Target
@@ -62,6 +63,7 @@ def add_past(parser: argparse.ArgumentParser) -> None:
         help="firing less than this apart is one episode (default: 5 evaluation intervals)",
     )
     add_connection(parser)
+    parser.set_defaults(deadline="2h")  # a month at a minute is many questions
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
@@ -118,17 +120,16 @@ class Past:
     step_ms: int
     merge_ms: int | None
     phases: tuple[Phase, ...]
-    how: str
+    how: How
     resume: Path | None
     progress: Progress
     recordings: tuple[Recording, ...] = ()
     client: Client | None = None
-    recorded: bool = False
     _targets: list[Sequence[Target]] = field(default_factory=list)
 
     def run(self, rules: Sequence[Rule], what: str, *, curves: bool = False) -> tuple[History, Sequence[Target]]:
         """The history of the rules over it, and the targets whose absence splits no episode."""
-        from obs.cli import _replayed as backtest
+        from obs.evaluate import backtest
 
         self.progress.what = what
         if self.client is None:
@@ -181,7 +182,7 @@ def open_past(args: argparse.Namespace) -> Iterator[Past]:
             start, end = _period(args, server.start_ms, server.end_ms)
             yield Past(
                 str(args.recording[0]), start, end, step, merge, phases, args.how, args.resume, progress,
-                client=server.client, recorded=True,
+                client=server.client,
             )
         elif args.recording:
             if args.since or args.start:
@@ -193,7 +194,7 @@ def open_past(args: argparse.Namespace) -> Iterator[Past]:
             interval = round(period("--step", args.step) * 1000) if args.step else min(one.interval_ms for one in ones)
             yield Past(
                 ", ".join(one.name for one in ones), min(one.start_ms for one in ones), _end(args.end, last), interval,
-                merge, phases, args.how, None, progress, recordings=ones, recorded=True,
+                merge, phases, args.how, None, progress, recordings=ones,
             )
         else:
             if not args.prometheus and not os.environ.get(URL):

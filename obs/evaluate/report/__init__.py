@@ -5,12 +5,13 @@ Every renderer is a pure function from a Report to text; the same Report gives t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from obs.evaluate.chart import Band, Phase, bands
 from obs.evaluate.compare import Comparison
-from obs.evaluate.history import History
+from obs.evaluate.history import Choice, History
 from obs.evaluate.rules import Rule
 from obs.evaluate.score import Score
 from obs.evaluate.sweep import Sweep
@@ -79,6 +80,11 @@ class Report:
         return tuple(name for name in self.history.timeline.alerts if name not in seen and name in dead)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know when reading it."""
+        return tuple(dict.fromkeys((*self.history.notes, *(self.against.notes if self.against else ()))))
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What the server warned of: with any, data may be missing and nothing is proven."""
         return tuple(dict.fromkeys((*self.history.warnings, *(self.against.warnings if self.against else ()))))
@@ -89,3 +95,14 @@ def ordered(score: Score) -> Sequence[str]:
     worth = [one for one in score.alerts if one.episodes or one.expected]
     worth.sort(key=lambda one: (-(one.false or 0), -(one.missed or 0), -one.episodes, one.alert))
     return [one.alert for one in worth]
+
+
+def inexact(history: History) -> Sequence[Choice]:
+    """The alerts whose result can differ from that of a server with the rules loaded, with the reason."""
+    return [one for one in history.choices if not one.exact]
+
+
+def ways(history: History) -> str:
+    """How many alerts were evaluated in which way: "recorded series: 12 alerts stored, 3 expanded"; "" without any."""
+    count = Counter(one.how for one in history.choices)
+    return f"recorded series: {', '.join(f'{many} alerts {how}' for how, many in sorted(count.items()))}" if count else ""

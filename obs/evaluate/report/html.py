@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from obs.evaluate import compare
+from obs.evaluate.history import Choice
 from obs.evaluate.liveness import label_text
-from obs.evaluate.report import Report, drawing, ordered, words
+from obs.evaluate.report import Report, drawing, inexact, ordered, ways, words
 from obs.evaluate.score import Episode
 from obs.promql import duration
 
@@ -244,15 +245,24 @@ def _rest(report: Report) -> Iterable[str]:
     if report.quiet:
         yield f"<h2>Never active</h2><p>{escape(', '.join(report.quiet))}</p>"
     if report.history.choices:
-        yield "<h2>How it was evaluated</h2><ul>"
-        for one in report.history.choices:
-            yield f"<li><code>{escape(one.rule)}</code> was {escape(one.how)}: {escape(one.why)}</li>"
-        yield "</ul>"
+        yield f"<h2>How it was evaluated</h2><p>{escape(ways(report.history))}</p>"
+        differ = inexact(report.history)
+        if differ:
+            yield "<p>The result can differ from that of deployed rules:</p>" + _choices(differ)
+        yield f"<details><summary>every alert</summary>{_choices(report.history.choices)}</details>"
+    yield from (f"<p>{escape(one)}</p>" for one in report.notes)
     merge = duration(report.score.merge_ms / 1000)
     yield (
         f'<p class="muted">Firing less than {merge} apart, or with nothing but missing data between, is one episode. '
         "Times are UTC. – means that it cannot be told.</p>"
     )
+
+
+def _choices(choices: Sequence[Choice]) -> str:
+    items = "".join(
+        f"<li><code>{escape(one.rule)}</code> was {escape(one.how)}: {escape(one.why)}</li>" for one in choices
+    )
+    return f"<ul>{items}</ul>"
 
 
 def _anchor(name: str) -> str:

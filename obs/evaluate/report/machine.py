@@ -16,6 +16,7 @@ def document(report: Report) -> dict[str, Any]:
         "rules": report.rules,
         "history": chart.as_json(report.history.timeline, report.phases),
         "choices": [vars(one) for one in report.history.choices],
+        "notes": list(report.notes),
         "warnings": list(report.warnings),
         "score": score.as_json(report.score),
         "against": None

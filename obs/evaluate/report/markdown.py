@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from obs.evaluate import compare
-from obs.evaluate.report import Report, words
+from obs.evaluate.report import Report, inexact, words
 from obs.evaluate.sweep import Sweep
 
 LIMIT = 60_000
@@ -20,6 +20,7 @@ def render(report: Report) -> str:
     lines += [f"- :x: {_text(one)}" for one in report.broken]
     lines += [f"- :warning: {_text(one)}" for one in report.warnings]
     lines += [f"- {_text(words.subject(report))}", f"- rules: {_text(report.rules)}"]
+    lines += [f"- {_text(one)}" for one in report.notes]
     if report.comparison is not None:
         lines += [f"- against: {_text(report.against_rules)}", "", *_comparison(report)]
         lines += ["", "<details><summary>Score of the old rules</summary>", "", *_score(report), "", "</details>"]
@@ -29,9 +30,10 @@ def render(report: Report) -> str:
         lines += ["", *_sweep(sweep)]
     if report.blind:
         lines += ["", f"Blind (they read series that were never there): {', '.join(report.blind)}."]
-    if report.history.choices:
+    differ = inexact(report.history)
+    if differ:
         lines += ["", "<details><summary>Where the result can differ from deployed rules</summary>", ""]
-        lines += [f"- `{one.rule}` was {one.how}: {_text(one.why)}" for one in report.history.choices]
+        lines += [f"- `{one.rule}` was {one.how}: {_text(one.why)}" for one in differ]
         lines += ["", "</details>"]
     text = "\n".join(lines) + "\n"
     if len(text) <= LIMIT:

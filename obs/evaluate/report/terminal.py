@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from obs.evaluate import compare
 from obs.evaluate.chart import strip_by_alert
 from obs.evaluate.liveness import label_text
-from obs.evaluate.report import Report, words
+from obs.evaluate.report import Report, inexact, ways, words
 from obs.evaluate.sweep import Sweep
 
 _RED, _GREEN, _YELLOW, _BOLD, _OFF = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[1m", "\x1b[0m"
@@ -134,9 +134,10 @@ def _rest(report: Report, width: int, verbose: bool) -> list[str]:
     lines += _wrapped("partly blind", partly, width)
     if verbose:
         lines += [f"  {name} reads {', '.join(metrics)}" for name, metrics in dead.items()]
-    for choice in report.history.choices:
+    lines += [line for line in (ways(report.history),) if line]
+    for choice in report.history.choices if verbose else inexact(report.history):
         lines += textwrap.wrap(f"{choice.rule} was {choice.how}: {choice.why}", width, subsequent_indent="  ")
-    return lines
+    return lines + [f"note: {one}" for one in report.notes]
 
 
 def _wrapped(title: str, names: Sequence[str], width: int) -> list[str]:
