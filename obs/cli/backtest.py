@@ -19,9 +19,7 @@ from obs.cli.past import add_past, add_rules, load_rules, open_past
 from obs.errors import InputError, ObsError
 
 if TYPE_CHECKING:
-    from obs.evaluate.compare import Comparison
-    from obs.evaluate.report import Report
-    from obs.evaluate.score import Score
+    from obs.evaluate import Comparison, Report, Score
 
 GOOD, BROKEN, USAGE, BUG, INCONCLUSIVE = 0, 1, 2, 3, 4
 
@@ -30,6 +28,7 @@ OWN_POLICIES = {
     "firing": "anything fired",
     "false": "an episode that no incident explains (needs --incidents)",
     "missed": "an incident that none of its expected alerts detected (needs --incidents)",
+    "missed-alert": "an expected alert that did not detect its incident (needs --incidents)",
 }
 
 EXIT_CODES = """exit codes of `obs backtest`:
@@ -82,9 +81,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         report = _report(args)
         if args.html is not None:
-            from obs.evaluate.report import html
+            from obs.evaluate import render_html
 
-            write_file(args.html, html.render(report), "--html")
+            write_file(args.html, render_html(report), "--html")
         print(_text(report, args), end="")
         if args.html is not None and args.format == "text":
             print(f"report: {args.html}")
@@ -119,14 +118,18 @@ def _can_see(report: Report) -> bool:
 
 
 def _report(args: argparse.Namespace) -> Report:
-    from obs.evaluate import sweep as sweeps
-    from obs.evaluate.compare import compare
-    from obs.evaluate.incidents import read_incidents
-    from obs.evaluate.report import Report
-    from obs.evaluate.score import score
+    from obs.evaluate import (
+        Report,
+        check_sweep,
+        compare_scores,
+        parse_spec,
+        read_incidents,
+        score_timeline,
+        sweep_alert,
+    )
 
     policies = _policies(args)
-    specs = [sweeps.parse_spec(text) for text in args.sweep]
+    specs = [parse_spec(text) for text in args.sweep]
     if args.html is not None:
         from obs.evaluate.report import drawing
 
@@ -135,20 +138,21 @@ def _report(args: argparse.Namespace) -> Report:
     old = load_rules(args.rules, args.config)
     new = load_rules(args.against, None) if args.against else None
     for spec in specs:
-        sweeps.check(spec, old.rules, old.config)
+        check_sweep(spec, old.rules, old.config)
     with open_past(args) as past:
         incidents = None
         if args.incidents is not None:
             incidents = read_incidents(args.incidents, start_ms=past.start_ms)
             incidents.check_alerts(rule.name for one in (old, new) if one for rule in one.rules if rule.kind == "alert")
         history, targets = past.run(old.rules, "rules", curves=args.html is not None)
-        scored = score(history.timeline, incidents, merge_ms=past.merge_ms, targets=targets)
+        scored = score_timeline(history.timeline, incidents, merge_ms=past.merge_ms, targets=targets)
         against = comparison = None
         if new is not None:
             against, _ = past.run(new.rules, "new rules")
-            comparison = compare(scored, score(against.timeline, incidents, merge_ms=past.merge_ms, targets=targets))
+            new_score = score_timeline(against.timeline, incidents, merge_ms=past.merge_ms, targets=targets)
+            comparison = compare_scores(scored, new_score)
         swept = tuple(
-            sweeps.sweep(
+            sweep_alert(
                 spec, old.rules, lambda rules, spec=spec: past.run(rules, spec.text),  # type: ignore[misc]
                 config=old.config, incidents=incidents, merge_ms=past.merge_ms,
             )
@@ -176,7 +180,7 @@ def _policies(args: argparse.Namespace) -> list[str]:
             raise InputError(f"--fail-on {name}: no such policy; {nearest(name, [*OWN_POLICIES, *POLICIES, 'none'])}")
         if name in POLICIES and not args.against:
             raise InputError(f"--fail-on {name} compares two sets of rules; give the new ones with --against")
-        if (name in {"false", "missed"} or "needs --incidents" in POLICIES.get(name, "")) and args.incidents is None:
+        if "needs --incidents" in {**OWN_POLICIES, **POLICIES}.get(name, "") and args.incidents is None:
             raise InputError(f"--fail-on {name} speaks of incidents, and none are given; give --incidents FILE")
     return [name for name in dict.fromkeys(found) if name != "none"]
 
@@ -192,32 +196,30 @@ def _broken(policies: Sequence[str], old: Score, comparison: Comparison | None, 
             names = sorted({one.alert for one in last.episodes if one.kind == "false"})
             lines += [f"false: {last.total.false} episodes of {', '.join(names)}"] if names else []
         elif policy == "missed":
-            names = [one.incident.name for one in last.incidents or () if one.detections and not any(
-                it.found for it in one.detections)]
+            names = [
+                one.incident.name for one in last.incidents or ()
+                if one.detections and not any(it.found for it in one.detections)
+            ]
             lines += [f"missed: {', '.join(names)}"] if names else []
+        elif policy == "missed-alert":
+            names = [
+                f"{it.alert} ({one.incident.name})" for one in last.incidents or () for it in one.detections if not it.found
+            ]
+            lines += [f"missed-alert: {', '.join(names)}"] if names else []
         elif comparison is not None:
             lines += comparison.broken([policy], step_ms=step_ms)
     return lines
 
 
 def _text(report: Report, args: argparse.Namespace) -> str:
-    if args.format == "json":
-        from obs.evaluate.report import machine
+    from obs import evaluate
 
-        return machine.render(report)
-    if args.format == "markdown":
-        from obs.evaluate.report import markdown
-
-        return markdown.render(report)
-    if args.format == "junit":
-        from obs.evaluate.report import junit
-
-        return junit.render(report)
-    from obs.evaluate.report import terminal
-
+    if args.format != "text":
+        render = {"json": evaluate.render_json, "markdown": evaluate.render_markdown, "junit": evaluate.render_junit}
+        return render[args.format](report)
     encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
     width = max(60, shutil.get_terminal_size((110, 24)).columns) if sys.stdout.isatty() else 110
-    return terminal.render(
+    return evaluate.render_text(
         report, width=width, colour=colour() and os.environ.get("TERM") != "dumb", unicode=encoding.startswith("utf"),
         verbose=args.verbose,
     )

@@ -32,8 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _init(args: argparse.Namespace) -> int:
-    from obs.evaluate.incidents import Seen, draft
-    from obs.evaluate.score import default_merge_ms, episodes
+    from obs.evaluate import SeenEpisode, default_merge_ms, draft_incidents, episodes
 
     if args.out.exists() and not args.force:
         raise InputError(f"{args.out}: is there already; give another --out, or --force to replace it")
@@ -43,17 +42,17 @@ def _init(args: argparse.Namespace) -> int:
         title, merge = past.title, past.merge_ms
     timeline = history.timeline
     found = episodes(timeline, merge_ms=merge, targets=targets)
-    seen = [Seen(one.alert, one.labels, one.pending_ms, one.end_ms) for one in found]
+    seen = [SeenEpisode(one.alert, one.labels, one.pending_ms, one.end_ms) for one in found]
     gap = default_merge_ms(timeline) if merge is None else merge
     for warning in history.warnings:
         print(f"obs: warning: {warning}", file=sys.stderr)
-    write_file(args.out, draft(seen, gap_ms=gap, source=title), "--out")
+    write_file(args.out, draft_incidents(seen, gap_ms=gap, source=title), "--out")
     print(f"{args.out}: {len(found)} episodes of {len({one.alert for one in found})} alerts; now tell what really happened")
     return EXIT_OK
 
 
 def _check(args: argparse.Namespace) -> int:
-    from obs.evaluate.incidents import read_incidents
+    from obs.evaluate import read_incidents
 
     found = read_incidents(args.file)
     found.check_alerts(rule.name for rule in load_rules(args.rules, args.config).rules if rule.kind == "alert")

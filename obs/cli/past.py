@@ -129,15 +129,15 @@ class Past:
 
     def run(self, rules: Sequence[Rule], what: str, *, curves: bool = False) -> tuple[History, Sequence[Target]]:
         """The history of the rules over it, and the targets whose absence splits no episode."""
-        from obs.evaluate import backtest
+        from obs.evaluate import over_recordings, over_server
 
         self.progress.what = what
         if self.client is None:
-            history = backtest.over_recordings(
+            history = over_recordings(
                 self.recordings, rules, interval_ms=self.step_ms, end_ms=self.end_ms, curves=curves, progress=self.progress
             )
         else:
-            history = backtest.over_server(
+            history = over_server(
                 self.client, rules, start_ms=self.start_ms, end_ms=self.end_ms, step_ms=self.step_ms, how=self.how,
                 resume=self.resume, curves=curves, progress=self.progress,
             )
@@ -145,15 +145,15 @@ class Past:
 
     def targets(self) -> Sequence[Target]:
         """When its targets, or the server itself, gave no data; found once."""
-        from obs.evaluate import outages
+        from obs.evaluate import targets_of_recordings, targets_of_server
 
         if not self._targets:
             client = self.client
             if client is None:
-                self._targets.append(outages.of_recordings(self.recordings, self.end_ms))
+                self._targets.append(targets_of_recordings(self.recordings, self.end_ms))
             else:
                 self._targets.append(
-                    outages.of_server(
+                    targets_of_server(
                         lambda expr, start, end, step: client.query_range(expr, start / 1000, end / 1000, step / 1000),
                         start_ms=self.start_ms, end_ms=self.end_ms, step_ms=self.step_ms,
                     )

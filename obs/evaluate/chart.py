@@ -37,8 +37,10 @@ class Band:
 
 def bands(phases: Sequence[Phase], end_ms: int) -> tuple[Band, ...]:
     """Phases as bands: each lasts until the next, the last until ``end_ms``."""
-    ends = [phase.from_ms for phase in phases[1:]] + [end_ms]
-    return tuple(Band(one.from_ms, end, one.name) for one, end in zip(phases, ends, strict=True) if end > one.from_ms)
+    starts = [*(phase.from_ms for phase in phases), end_ms]
+    return tuple(
+        Band(phase.from_ms, end, phase.name) for phase, end in zip(phases, starts[1:], strict=True) if end > phase.from_ms
+    )
 
 
 def read_phases(path: Path) -> tuple[Phase, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from obs.errors import InputError
-from obs.evaluate.score import Episode, Score
+from obs.evaluate.score import AlertScore, Episode, Score
 
 POLICIES: Mapping[str, str] = {
     "lost-incident": "an incident that the old rules detected and the new do not (needs --incidents)",
@@ -132,11 +132,14 @@ def noise(score: Score) -> int:
 
 def compare(old: Score, new: Score) -> Comparison:
     """Compare two scores of the same past (with the same incidents and merge gap)."""
-    names = {one.alert for one in old.alerts}, {one.alert for one in new.alerts}
-    alerts = []
-    for name in sorted(names[0] | names[1]):
-        presence = "both" if name in names[0] & names[1] else "removed" if name in names[0] else "added"
-        alerts.append(_alert(name, presence, old, new))
+    names = [{one.alert: one for one in score.alerts} for score in (old, new)]
+    grouped = [_grouped(score.episodes) for score in (old, new)]
+    alerts = [
+        _alert(
+            name, names[0].get(name), names[1].get(name), grouped[0].get(name, []), grouped[1].get(name, []), old.merge_ms
+        )
+        for name in sorted(names[0].keys() | names[1].keys())
+    ]
     incidents = None
     if old.incidents is not None and new.incidents is not None:
         incidents = tuple(
@@ -156,15 +159,22 @@ def _first(detections: Iterable[Any]) -> int | None:
     return min((one.after_ms for one in detections if one.after_ms is not None), default=None)
 
 
-def _alert(name: str, presence: str, old: Score, new: Score) -> AlertChange:
-    olds = [one for one in old.episodes if one.alert == name]
-    rest = [one for one in new.episodes if one.alert == name]
+def _grouped(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
+    found: dict[str, list[Episode]] = {}
+    for one in episodes:
+        found.setdefault(one.alert, []).append(one)
+    return found
+
+
+def _alert(
+    name: str, old: AlertScore | None, new: AlertScore | None, olds: list[Episode], rest: list[Episode], gap_ms: int
+) -> AlertChange:
     lost: list[Episode] = []
     earlier: list[Moved] = []
     later: list[Moved] = []
     same = 0
     for one in olds:
-        fitting = [other for other in rest if _same_labels(one, other) and _near(one, other, old.merge_ms)]
+        fitting = [other for other in rest if _same_labels(one, other) and _near(one, other, gap_ms)]
         if not fitting:
             lost.append(one)
             continue
@@ -175,13 +185,13 @@ def _alert(name: str, presence: str, old: Score, new: Score) -> AlertChange:
             same += 1
         else:
             (later if moved.by_ms > 0 else earlier).append(moved)
-    firing = tuple(score.of(name).firing_ms if name in {it.alert for it in score.alerts} else 0 for score in (old, new))
+    presence = "added" if old is None else "removed" if new is None else "both"
     dark: tuple[str, ...] = ()
-    if presence == "both":
-        known = old.of(name).blind
-        dark = tuple(metric for metric in new.of(name).blind if metric not in known)
+    if old is not None and new is not None:
+        dark = tuple(metric for metric in new.blind if metric not in old.blind)
+    firing = (old.firing_ms if old else 0, new.firing_ms if new else 0)
     return AlertChange(
-        name, presence, same, tuple(rest), tuple(lost), tuple(earlier), tuple(later), (firing[0], firing[1]), dark
+        name, presence, same, tuple(rest), tuple(lost), tuple(earlier), tuple(later), firing, dark
     )
 
 

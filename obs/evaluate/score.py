@@ -191,8 +191,14 @@ def score(
         found = tuple(_judge(one, judged, incidents.lead_ms) for one in found)
     per_incident = None if judged is None else tuple(_incident(one, found, timeline) for one in judged)
     dead = dict(timeline.dead)
+    theirs: dict[str, list[Episode]] = {name: [] for name in timeline.alerts}
+    for one in found:
+        theirs[one.alert].append(one)
+    spans: dict[str, list[Instance]] = {name: [] for name in timeline.alerts}
+    for instance in timeline.instances:
+        spans[instance.alert].append(instance)
     alerts = tuple(
-        _alert(name, [one for one in found if one.alert == name], judged, timeline, dead.get(name, ()))
+        _alert(name, theirs[name], judged, timeline, firing_ms(timeline, spans[name]), dead.get(name, ()))
         for name in timeline.alerts
     )
     return Score(
@@ -228,7 +234,12 @@ def _after(one: Incident, theirs: Sequence[Episode], timeline: Timeline) -> int 
 
 
 def _alert(
-    name: str, found: Sequence[Episode], incidents: Sequence[Incident] | None, timeline: Timeline, blind: tuple[str, ...]
+    name: str,
+    found: Sequence[Episode],
+    incidents: Sequence[Incident] | None,
+    timeline: Timeline,
+    firing: int,
+    blind: tuple[str, ...],
 ) -> AlertScore:
     flaps = sum(one.flaps for one in found)
     true = false = missed = expected = None
@@ -253,7 +264,7 @@ def _alert(
     return AlertScore(
         name, len(found), true, false, missed, expected, precision, recall, _median(detect), max(detect, default=None),
         _median(resolve), max(resolve, default=None), flaps, _pages(len(found) + flaps, timeline),
-        firing_ms(timeline, name), blind,
+        firing, blind,
     )
 
 
@@ -283,18 +294,13 @@ def _total(
     return AlertScore(
         "total", len(found), true, false, missed, expected, precision, recall, _median(detect),
         max(detect, default=None), _median(resolve), max(resolve, default=None), flaps,
-        _pages(len(found) + flaps, timeline), firing_ms(timeline),
+        _pages(len(found) + flaps, timeline), firing_ms(timeline, timeline.instances),
     )
 
 
-def firing_ms(timeline: Timeline, alert: str | None = None) -> int:
-    """How long at least one instance (of one alert, or of any) fires, milliseconds."""
-    spans = sorted(
-        (span.start_ms, span.end_ms)
-        for instance in timeline.instances
-        if alert is None or instance.alert == alert
-        for span in instance.firing()
-    )
+def firing_ms(timeline: Timeline, instances: Sequence[Instance]) -> int:
+    """How long at least one of some instances fires, milliseconds."""
+    spans = sorted((span.start_ms, span.end_ms) for instance in instances for span in instance.firing())
     total, reached = 0, timeline.start_ms
     for start, end in spans:
         start = max(start, reached)

@@ -31,6 +31,8 @@ from obs.promql import duration, number
 STEPS = 8
 _MARK = "_obs_sweep_"
 _SPEC = re.compile(r"(?P<alert>\w+)\.(?P<key>[\w.]+)=(?P<low>[^/]+?)\.\.(?P<high>[^/]+?)(?:/(?P<steps>\d+))?")
+_BLANK = r"(?:\s|#[^\n]*(?:\n|$))*"
+_LITERAL = re.compile(rf"{_BLANK}(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?){_BLANK}")  # comments aside
 _FORM = "write Alert.threshold=50ms..500ms, Alert.for=1m..15m or Alert.limits.pending_floor=5..50/10"
 
 Run = Callable[[Sequence[Rule]], "tuple[History, Sequence[Target]]"]
@@ -99,7 +101,7 @@ def values(spec: Spec, quantity: str) -> list[float]:
     ]
     rounded = [low, *(_rounded(one) for one in found[1:-1]), high]
     if quantity == "duration":
-        rounded = [round(one, 3) if one < 1 else round(one, 1 if one < 10 else 0) for one in rounded]
+        rounded = [low, *(round(one, 3 if one < 1 else 1 if one < 5 else 0) for one in rounded[1:-1]), high]
     return sorted(set(rounded))
 
 
@@ -260,10 +262,8 @@ def _threshold(rule: Rule) -> tuple[str, float]:
 
 def _number(part: Part) -> float | None:
     side = part.parts[1] if part.parts[1].scalar else part.parts[0]
-    try:
-        return float(side.text)
-    except ValueError:
-        return None
+    match = _LITERAL.fullmatch(side.text)
+    return float(match["number"]) if match else None
 
 
 def with_threshold(expr: str, value: float) -> str:
@@ -280,9 +280,11 @@ def with_threshold(expr: str, value: float) -> str:
         start = expr.find(part.text, at)
         if _number(part) is None or start < 0:
             raise ValueError("it compares its value with no number")
-        inside = part.text.rfind(side.text) if right else part.text.find(side.text)
-        out += [expr[at : start + inside], number(value)]
-        at = start + inside + len(side.text)
+        literal = _LITERAL.fullmatch(side.text)
+        assert literal is not None
+        inside = start + (part.text.rfind(side.text) if right else part.text.find(side.text))
+        out += [expr[at : inside + literal.start("number")], number(value)]
+        at = inside + literal.end("number")
         if not right:
             out.append(expr[at : start + len(part.text)])
             at = start + len(part.text)

@@ -103,6 +103,6 @@ def inexact(history: History) -> Sequence[Choice]:
 
 
 def ways(history: History) -> str:
-    """How many alerts were evaluated in which way: "recorded series: 12 alerts stored, 3 expanded"; "" without any."""
+    """How many alerts that read recorded series were evaluated in which way; "" without any."""
     count = Counter(one.how for one in history.choices)
-    return f"recorded series: {', '.join(f'{many} alerts {how}' for how, many in sorted(count.items()))}" if count else ""
+    return f"alerts on recorded series: {', '.join(f'{many} {how}' for how, many in sorted(count.items()))}" if count else ""

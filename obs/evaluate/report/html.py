@@ -50,7 +50,8 @@ td.bad { color: var(--firing); font-weight: 600; } td:first-child { white-space:
 a { color: inherit; }
 @media (max-width: 40rem) { body { padding: .8rem .7rem 2rem; font-size: 14px; } h1 { font-size: 1.25rem; }
   .tiles li { min-width: 5.2rem; padding: .4rem .6rem; } th, td { padding: .3rem .4rem; } }
-@media print { body { max-width: none; padding: 0; font-size: 10pt; } .wide { overflow: visible; }
+@media print { details::details-content { content-visibility: visible; }
+  body { max-width: none; padding: 0; font-size: 10pt; } .wide { overflow: visible; }
   .wide svg { min-width: 0; } section.alert, tr, .tiles, figure { break-inside: avoid; } h2, h3 { break-after: avoid; }
   table { font-size: 8pt; } th, td { padding: .15rem .3rem; } td:first-child { white-space: normal; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from obs.evaluate import compare
 from obs.evaluate.chart import strip_by_alert
-from obs.evaluate.liveness import label_text
+from obs.evaluate.liveness import label_text, short
 from obs.evaluate.report import Report, inexact, ways, words
 from obs.evaluate.sweep import Sweep
 
@@ -107,7 +107,7 @@ def _comparison(report: Report, paint: _Paint) -> list[str]:
 
 
 def _sweep(found: Sweep, paint: _Paint, width: int) -> list[str]:
-    lines = [paint(_BOLD, f"{found.spec.text} ({found.of})")]
+    lines = [paint(_BOLD, f"{found.spec.text} ({short(found.of)})")]
     table = words.sweep(found)
     judged = any(head == "false" for head, _ in table.heads)
     noise = [float(point.score.false or 0) if judged else point.score.episodes + point.score.flaps for point in found.points]

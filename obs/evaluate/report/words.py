@@ -203,15 +203,21 @@ def totals(found: Comparison) -> Table:
         rows += [
             ("false episodes", count(a.false), count(b.false)),
             ("incidents missed", f"{count(a.missed)} of {count(a.expected)}", f"{count(b.missed)} of {count(b.expected)}"),
+            ("alerts that missed one", missed_alerts(found.old), missed_alerts(found.new)),
             ("precision", share(a.precision), share(b.precision)),
             ("time to detect (median)", span(a.detect_median_ms), span(b.detect_median_ms)),
         ]
     rows += [
         ("flaps", str(a.flaps), str(b.flaps)),
-        ("pages a week", count(a.pages_per_week), count(b.pages_per_week)),
+        *([("pages a week", count(a.pages_per_week), count(b.pages_per_week))] if a.pages_per_week is not None else []),
         ("firing", hours(a.firing_ms), hours(b.firing_ms)),
     ]
     return Table(heads, tuple(rows))
+
+
+def missed_alerts(score: Score) -> str:
+    """Of all alerts that an incident expects, summed over the incidents, how many missed it."""
+    return f"{sum(one.missed or 0 for one in score.alerts)} of {sum(one.expected or 0 for one in score.alerts)}"
 
 
 # --- the sweep ---------------------------------------------------------------------------------------------
