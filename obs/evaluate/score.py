@@ -155,15 +155,15 @@ def _episodes(instance: Instance, timeline: Timeline, merge_ms: int, targets: Se
             known = outages.without(*gap, blind)
             if known < merge_ms or known <= 0:
                 interrupted = known < gap[1] - gap[0]
-                runs[-1] = ([*spans, (span.start_ms, span.end_ms)], flaps + (not interrupted))
+                spans.append((span.start_ms, span.end_ms))
+                runs[-1] = (spans, flaps + (not interrupted))
                 continue
         runs.append(([(span.start_ms, span.end_ms)], 0))
     made = []
+    pending_until = {one.end_ms: one.start_ms for one in instance.spans if one.state == "pending"}
     for spans, flaps in runs:
         start, end = spans[0][0], spans[-1][1]
-        pending = next(
-            (one.start_ms for one in instance.spans if one.state == "pending" and one.end_ms == start), start
-        )
+        pending = pending_until.get(start, start)
         made.append(
             Episode(
                 instance.alert, instance.labels, start, end, sum(b - a for a, b in spans), flaps, pending,

@@ -15,6 +15,7 @@ import pytest
 from obs.cli import backtest as command
 from obs.cli import common, main
 from obs.evaluate import recording
+from obs.prom import tools
 from obs.prom.remote_write import Point, make_labels
 from obs.prom.server import PrivatePrometheus, free_port
 
@@ -247,6 +248,21 @@ def test_downtime_of_a_server_splits_no_episode(tmp_path: Path, capsys: pytest.C
     assert one["flaps"] == 0
     assert one["to"] - one["from"] > 3000
     assert one["firing"] < 2600
+
+
+@pytest.mark.prometheus
+def test_a_data_directory_is_judged_from_its_first_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = 1796022960
+    lines = ["# TYPE x gauge", *(f"x {9 if 900 <= at < 1500 else 1} {start + at}" for at in range(0, 1801, 15)), "# EOF"]
+    text = write(tmp_path / "data.om", "\n".join(lines) + "\n")
+    tools.run([tools.find("promtool"), "tsdb", "create-blocks-from", "openmetrics", text, tmp_path / "data"])
+    high = write(tmp_path / "high.yaml", "groups: [{name: g, rules: [{alert: High, expr: x > 5, for: 1m}]}]\n")
+    assert obs("backtest", "--recording", tmp_path / "data", "--rules", high, "--format", "json") == command.BROKEN
+    document = json.loads(capsys.readouterr().out)
+    assert document["history"]["start"] == start
+    (one,) = document["score"]["episodes"]
+    assert one["from"] == start + 960  # the first evaluation (each minute) at 900 s, and `for`
+    assert start + 1500 <= one["to"] <= start + 1560
 
 
 @pytest.mark.prometheus

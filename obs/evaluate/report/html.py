@@ -16,6 +16,7 @@ from obs.promql import duration
 MAX_CHARTS = 40
 """Alerts drawn each by itself: the noisiest; the others are in the tables."""
 _EPISODES_SHOWN = 20
+_FALSE_SHOWN = 100
 
 _CSS = """
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1d2127; --muted: #59616d; --grid: #d9dde3; --soft: #f4f5f7;
@@ -140,11 +141,9 @@ def _scores(report: Report) -> Iterable[str]:
     yield _table(words.scores(report.score), {name: f"#{_anchor(name)}" for name in drawn})
     if report.score.incidents:
         yield "<h2>Incidents</h2>" + _table(words.incidents(report))
-    shown = words.false_episodes(report)
+    shown, more = words.false_episodes(report, _FALSE_SHOWN)
     if shown.rows and report.score.incidents is not None:
-        yield "<h2>False episodes</h2>" + _table(words.Table(shown.heads, shown.rows[:100]))
-        if len(shown.rows) > 100:
-            yield f"<p>and {len(shown.rows) - 100} more</p>"
+        yield "<h2>False episodes</h2>" + _table(shown) + (f"<p>and {more} more</p>" if more else "")
     if report.score.outside:
         yield f"<p>Outside this time and not judged: {escape(', '.join(report.score.outside))}</p>"
 

@@ -76,11 +76,10 @@ def _score(report: Report) -> list[str]:
     lines = table(words.scores(score))
     if score.incidents:
         lines += ["", *table(words.incidents(report))]
-    shown = words.false_episodes(report)
+    shown, more = words.false_episodes(report, _FALSE_SHOWN)
     if shown.rows and score.incidents is not None:
-        lines += ["", "False episodes:", "", *table(words.Table(shown.heads, shown.rows[:_FALSE_SHOWN]))]
-        if len(shown.rows) > _FALSE_SHOWN:
-            lines += ["", f"and {len(shown.rows) - _FALSE_SHOWN} more"]
+        lines += ["", "False episodes:", "", *table(shown)]
+        lines += ["", f"and {more} more"] if more else []
     return lines
 
 

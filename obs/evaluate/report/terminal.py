@@ -74,12 +74,10 @@ def _score(report: Report, paint: _Paint, width: int) -> list[str]:
         lines += [
             paint(_RED, row) if "missed" in row else row for row in words.lines(words.incidents(report), width=width)
         ]
-    shown = words.false_episodes(report)
-    if shown.rows and (score.incidents is not None or len(shown.rows) <= _FALSE_SHOWN):
-        lines += ["", "false episodes:" if score.incidents is not None else "episodes:"]
-        lines += words.lines(words.Table(shown.heads, shown.rows[:_FALSE_SHOWN]))
-        if len(shown.rows) > _FALSE_SHOWN:
-            lines.append(f"and {len(shown.rows) - _FALSE_SHOWN} more")
+    shown, more = words.false_episodes(report, _FALSE_SHOWN)
+    if shown.rows and (score.incidents is not None or not more):
+        lines += ["", "false episodes:" if score.incidents is not None else "episodes:", *words.lines(shown)]
+        lines += [f"and {more} more"] if more else []
     if score.outside:
         lines += ["", f"outside this time and not judged: {', '.join(score.outside)}"]
     return lines

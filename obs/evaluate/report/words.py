@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +30,13 @@ class Table:
 
 
 def span(ms: int | None) -> str:
-    """A length of time: "45s", "12m30s", "3h20m"; "–" for None."""
+    """A length of time: "45s", "12m30s", "2m", "3h20m05s"; "–" for None."""
     if ms is None:
         return NONE
     fine = 1000 if ms >= 10_000 else 100
-    return "0s" if ms == 0 else offset(max(1, round(ms / fine)) * fine)[1:]
+    if ms == 0:
+        return "0s"
+    return re.sub(r"(?<=h)00m$", "", re.sub(r"(?<=m)00s$", "", offset(max(1, round(ms / fine)) * fine)[1:]))
 
 
 def hours(ms: int) -> str:
@@ -67,7 +70,7 @@ def subject(report: Report) -> str:
     version = f", Prometheus {line.prometheus}" if line.prometheus else ""
     return (
         f"{report.title}: {_second(line.start_ms)} to {_second(line.end_ms)} ({span(line.end_ms - line.start_ms)}), "
-        f"every {span(line.interval_ms)}, {len(line.alerts)} alerts{version}"
+        f"every {span(line.interval_ms)}, {len(line.alerts)} alert{'s' if len(line.alerts) != 1 else ''}{version}"
     )
 
 
@@ -128,11 +131,13 @@ def _incident(one: IncidentScore, report: Report) -> tuple[str, ...]:
     return (one.incident.name, when(one.incident.start_ms, report), when(one.incident.end_ms, report), first, expected or NONE)
 
 
-def false_episodes(report: Report) -> Table:
-    """The episodes that no incident explains (without incidents: all), by time."""
-    shown = [one for one in report.score.episodes if one.kind != "true"]
+def false_episodes(report: Report, limit: int) -> tuple[Table, int]:
+    """The first episodes that no incident explains (without incidents: of all), by time; and how many there are more."""
+    every = [one for one in report.score.episodes if one.kind != "true"]
+    shown = every[:limit]
     heads: tuple[tuple[str, Align], ...] = (("from", "right"), ("firing", "right"), ("alert", "left"))
-    return Table(heads, tuple((when(one.start_ms, report), span(one.firing_ms), episode(one)) for one in shown))
+    rows = tuple((when(one.start_ms, report), span(one.firing_ms), episode(one)) for one in shown)
+    return Table(heads, rows), len(every) - len(shown)
 
 
 def episode(one: Episode) -> str:
