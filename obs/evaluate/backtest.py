@@ -190,7 +190,7 @@ class _Chooser:
         self, asker: Asker, rules: Sequence[Rule], how: How, step_ms: int, times: Callable[[Rule], range]
     ) -> None:
         self.asker, self.how, self.step_ms, self.times = asker, how, step_ms, times
-        self.late = rules_.recorded_later(rules)
+        self.turns = rules_.Turns(rules)
         everything = explain.by_name(rules)
         stored = set(self._stored(rules, everything))
         self.all = everything
@@ -223,7 +223,7 @@ class _Chooser:
         interval = rule.interval_ms or self.step_ms
         makers = [rule, *(maker for name in expansion.replaced for maker in self.unstored[name])]
         for maker in makers:
-            late = self.late(maker) & self.unstored.keys()
+            late = (self.turns.later(maker) | self.turns.astride(maker)) & self.unstored.keys()
             if any(metric_names.may_read(maker.expr, name) for name in late):
                 behind = _listed(sorted(late))
                 return f"{maker.name} stands before {behind} in its group, and sees the samples of the time before"

@@ -17,7 +17,7 @@ from obs.errors import InputError
 from obs.evaluate.ranges import Piece, merged
 from obs.evaluate.rules import Rule
 from obs.prom.packed import Packed
-from obs.prom.remote_write import STALE_NAN, Labels, Point
+from obs.prom.remote_write import STALE_NAN, Labels
 
 
 @dataclass
@@ -101,8 +101,8 @@ class Recorded:
     example: Labels = ()
     _open: dict[Labels, None] = field(default_factory=dict)
 
-    def points(self, piece: Piece, times: range) -> list[Point]:
-        """What the piece's evaluations record, in order of time, each at its evaluation time less the offset."""
+    def series(self, piece: Piece, times: range) -> list[tuple[Labels, list[int], array[float]]]:
+        """What the piece's evaluations record: per series, times (each evaluation's, less the offset) and values."""
         found: dict[Labels, list[tuple[int, int, array[float]]]] = {}
         for series in piece.series:
             assert series.values is not None
@@ -128,28 +128,34 @@ class Recorded:
         if not good:
             return []
         self.some = self.some or bool(found)
-        out: list[tuple[int, int, Labels, float]] = []
+        mine = times[piece.first : piece.first + piece.count]
+        out = []
         last: dict[Labels, None] = {}
-        for number, labels in enumerate(sorted(found.keys() | self._open.keys())):
+        for labels in sorted(found.keys() | self._open.keys()):
+            runs = sorted(found.get(labels, ()), key=lambda run: run[0])
+            if len(runs) == 1 and runs[0][:2] == (0, piece.count) and not failed:
+                out.append((labels, list(mine), runs[0][2]))
+                last[labels] = None
+                continue
             present: dict[int, float] = {}
-            for begin, end, values in found.get(labels, ()):
+            for begin, end, values in runs:
                 present.update(zip(range(begin, end), values, strict=True))
-            for index in failed:
-                present.pop(index, None)
-            out += [(times[piece.first + index], number, labels, value) for index, value in present.items()]
             there = labels in self._open
-            if len(present) == len(good) and not failed:
-                there = True
-            else:
-                for index in good:
-                    if there and index not in present:
-                        out.append((times[piece.first + index], number, labels, STALE_NAN))
-                    there = index in present
+            at_, value_ = list[int](), array("d")
+            for index in good:
+                if index in present:
+                    at_.append(mine[index])
+                    value_.append(present[index])
+                elif there:
+                    at_.append(mine[index])
+                    value_.append(STALE_NAN)
+                there = index in present
+            if at_:
+                out.append((labels, at_, value_))
             if there:
                 last[labels] = None
         self._open = last
-        out.sort(key=lambda one: one[:2])
-        return [Point(at, labels, value) for at, _, labels, value in out]
+        return out
 
     def _over(self, found: dict[Labels, list[tuple[int, int, array[float]]]], count: int) -> set[int]:
         changes = [0] * (count + 1)

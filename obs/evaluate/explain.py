@@ -515,36 +515,43 @@ def delayed(expr: str, names: Collection[str]) -> str:
     """The expression with the series of some names read as they were one millisecond before.
 
     For a rule that stands before those that record them, in one group: at its turn they have no new sample yet.
+    What is read at an offset is there already. A subquery is left as it is: see ``subqueries``.
     """
     if not names:
         return expr
     tokens = [token for token in _tokens(expr) if token.kind not in {"space", "comment"}]
     out: list[str] = []
-    at = index = 0
-    while index < len(tokens):
-        token = tokens[index]
+    at = 0
+    for index, token in enumerate(tokens):
         follows = tokens[index + 1].text if index + 1 < len(tokens) else ""
-        index += 1
-        if token.text not in names or not _is_selector(tokens, index - 1, follows):
+        if token.text not in names or not _is_selector(tokens, index, follows):
             continue
-        last = index - 1
+        last = index
         for opening, closing in (("{", "}"), ("[", "]")):
             if last + 1 < len(tokens) and tokens[last + 1].text == opening:
                 last = next(i for i in range(last + 1, len(tokens)) if tokens[i].text == closing)
-        subquery = tokens[last].text == "]" and ":" in expr[tokens[index].start : tokens[last].end].rsplit("[", 1)[-1]
-        if subquery:  # its inside is what is delayed
-            last = next(i for i in range(last, -1, -1) if tokens[i].text == "[") - 1
-        rest = tokens[last + 1 : last + 4]
-        out.append(expr[at : tokens[last].end])
+        rest = tokens[last + 1 : last + 2]
+        if (rest and rest[0].text.lower() in {"offset", "@"}) or _in_subquery(expr, tokens, index, last):
+            continue
+        out += [expr[at : tokens[last].end], " offset 1ms"]
         at = tokens[last].end
-        if rest and rest[0].text.lower() == "offset":
-            size = 2 if len(rest) > 1 and rest[1].text in "+-" else 1
-            shift = _shift_ms(expr[rest[1].start : rest[size].end]) + 1
-            out.append(f" offset {'-' if shift < 0 else ''}{abs(shift)}ms")
-            at = rest[size].end
-        else:
-            out.append(" offset 1ms")
     return "".join([*out, expr[at:]])
+
+
+def _in_subquery(text: str, tokens: Sequence[_Token], index: int, last: int) -> bool:
+    """Whether a selector (its tokens ``index`` to ``last``) is all or part of what a subquery evaluates."""
+    if tokens[last].text == "]":
+        opening = max(i for i in range(index, last) if tokens[i].text == "[")
+        if ":" in text[tokens[opening].end : tokens[last].start]:
+            return True
+    depth = tokens[index].depth
+    for number in range(last + 1, len(tokens) - 1):
+        one = tokens[number]
+        if one.text == ")" and one.depth < depth:
+            depth = one.depth
+            if tokens[number + 1].text == "[":
+                return True  # only a subquery has its range behind a parenthesis
+    return False
 
 
 def _shift_ms(text: str) -> int:

@@ -42,7 +42,7 @@ def evaluate(
     needed = _needed(alerts, recorded)
     ordered = [rule for rule in rules_.in_order([*needed, *alerts]) if rule.kind == "record"]
     starts = _starts(ordered, alerts, times)
-    late = rules_.recorded_later(rules)
+    turns = rules_.Turns(rules)
     instances: list[Instance] = []
     with PrivatePrometheus() as server:
         private = Asker(server.client, stop=asker.stop, warnings=asker.warnings)
@@ -55,7 +55,7 @@ def evaluate(
             if rule.kind == "record" and not parts.reads(rule.expr):
                 replay.record(asker, server, rule, rule.expr, every)
                 continue
-            text = explain.delayed(parts.divided(rule, every), late(rule))
+            text = replay.at_its_turn(private, rule, parts.divided(rule, every), turns)
             if rule.kind == "record":
                 replay.record(private, server, rule, text, every)
             else:

@@ -25,7 +25,7 @@ from obs.evaluate import explain, liveness, recording, replay, state
 from obs.evaluate.explain import Part, take_apart
 from obs.evaluate.liveness import Vanished, Verdict, World, clock, nearest_query
 from obs.evaluate.ranges import Asker
-from obs.evaluate.rules import Rule, in_order, recorded_later
+from obs.evaluate.rules import Rule, Turns, in_order
 from obs.prom import tools
 from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series, TooMuchError
 from obs.prom.remote_write import Labels, make_labels
@@ -184,10 +184,10 @@ def evaluate_recording(
     binary = tools.find("prometheus")
     with PrivatePrometheus(binary=binary) as server:
         server.writer.write(one.points(end_ms=end, normalise_le=tools.version(binary) >= (3, 0, 0)))
-        asker, late = Asker(server.client), recorded_later(rules)
+        asker, turns = Asker(server.client), Turns(rules)
         for rule in in_order([rule for rule in rules if rule.kind == "record"]):
             every = range(one.start_ms, end + 1, rule.interval_ms or step)
-            replay.record(asker, server, rule, explain.delayed(rule.expr, late(rule)), every)
+            replay.record(asker, server, rule, replay.at_its_turn(asker, rule, rule.expr, turns), every)
         return evaluate(
             server.client, rules, at=times[-1] / 1000, interval=step / 1000, deployed=True, since=one.start_ms / 1000,
             lookback=(end - one.start_ms) / 1000 + 600, parallel=parallel, only=only, source=str(path),

@@ -13,6 +13,7 @@ groups record at the same time (live, it may be the time before), and every eval
 from __future__ import annotations
 
 import contextlib
+import datetime
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -142,11 +143,11 @@ def played(
             progress(f"writing {one.name}", 0.0)
             server.writer.write(one.points(end_ms=end, normalise_le=le))
         asker = Asker(server.client)
-        late = rules_.recorded_later(plain)
+        turns = rules_.Turns(plain)
         for number, rule in enumerate(ordered, 1):
             progress(f"rule {number}/{len(ordered)}: {rule.name}", number / (len(ordered) + 1))
             times = range(start, end + 1, rule.interval_ms or step)
-            expr = explain.delayed(rule.expr, late(rule))
+            expr = at_its_turn(asker, rule, rule.expr, turns)
             if rule.kind == "record":
                 if record(asker, server, rule, expr, times):
                     known.add(rule.name)
@@ -174,6 +175,22 @@ def plain_rules(rules: Sequence[Rule] | Sequence[Group]) -> list[Rule]:
     return plain
 
 
+def at_its_turn(asker: Asker, rule: Rule, expr: str, turns: rules_.Turns) -> str:
+    """What to ask for a rule (``expr``: its expression, or what took its place), so that it sees the series that later
+    rules of its group record as they were at its turn. Where that cannot be asked, a warning."""
+    later = turns.later(rule)
+    asked = explain.delayed(expr, later)
+    blind = [name for name in turns.astride(rule) if metric_names.may_read(expr, name)]
+    inside = [part.text for part in explain.subqueries(expr)]
+    blind += [name for name in later if any(metric_names.may_read(text, name) for text in inside)]
+    for name in sorted(blind):
+        asker.warn(
+            f"{rule.name} reads {name}, which a rule behind it in its group records: a server shows it the value of the "
+            "time before, this evaluation the new one; put the rule behind it"
+        )
+    return asked
+
+
 def record(asker: Asker, server: PrivatePrometheus, rule: Rule, expr: str, times: range) -> bool:
     """Evaluate a recording rule by ``asker`` and write its samples, stale markers too, into ``server``.
 
@@ -182,7 +199,7 @@ def record(asker: Asker, server: PrivatePrometheus, rule: Rule, expr: str, times
     recorded = Recorded(rule)
     at = range(times.start - rule.offset_ms, times.stop - rule.offset_ms, times.step)
     for piece in asker.pieces(rule, expr, at, values=True):
-        server.writer.write(recorded.points(piece, at))
+        server.writer.write_series(recorded.series(piece, at))
     if recorded.clashes == len(times):
         raise InputError(
             f"{rule.where or rule.name}: {rule.name} gives two results with the same labels {dict(recorded.example)}; "
@@ -204,8 +221,8 @@ def instances_of(asker: Asker, rule: Rule, expr: str, times: range, end_ms: int)
     runs, evaluated = elements.settled(times)
     if elements.clashes:
         asker.warn(
-            f"{rule.name}: {elements.clashes} of {len(times)} evaluations fail, as on a server: two results have the same "
-            f"labels, such as {dict(elements.example)}"
+            f"{rule.name}: {elements.clashes} of {len(times)} evaluations fail, as on a server, the first at "
+            f"{clock(times[elements.failed[0]])}: two results have the same labels, such as {dict(elements.example)}"
         )
     exceeded: list[int] = []
     spans = state.spans_of_runs(
@@ -213,10 +230,15 @@ def instances_of(asker: Asker, rule: Rule, expr: str, times: range, end_ms: int)
     )
     if exceeded:
         asker.warn(
-            f"{rule.name}: {len(exceeded)} of {len(times)} evaluations have more than its group's limit of {rule.limit} "
-            "alerts: a server then forgets all of them"
+            f"{rule.name}: {len(exceeded)} of {len(times)} evaluations, the first at {clock(exceeded[0])}, have more "
+            f"alerts than its group's limit of {rule.limit}: a server then forgets all of them"
         )
     return [Instance(rule.name, labels, theirs) for labels, theirs in spans.items()]
+
+
+def clock(at_ms: int) -> str:
+    """A time as warnings give it."""
+    return f"{datetime.datetime.fromtimestamp(at_ms / 1000, datetime.timezone.utc):%Y-%m-%d %H:%M:%S}Z"
 
 
 def dead(rules: Iterable[Rule], known: set[str]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -183,19 +183,24 @@ def in_order(rules: Sequence[Rule]) -> list[Rule]:
     return ordered + [rule for rule in rules if rule.kind == "alert"]
 
 
-def recorded_later(rules: Sequence[Rule]) -> Callable[[Rule], frozenset[str]]:
-    """For a rule: the names that only later rules of its own group record, so that it sees what they were before."""
-    homes: dict[str, list[Rule]] = {}
-    for rule in rules:
-        if rule.kind == "record":
-            homes.setdefault(rule.name, []).append(rule)
+class Turns:
+    """Which recorded names a rule reads before they are recorded: the rules of a group are evaluated in its order."""
 
-    def late(rule: Rule) -> frozenset[str]:
-        return frozenset(
-            name
-            for name, makers in homes.items()
-            if rule.group
-            and all((one.file, one.group) == (rule.file, rule.group) and one.order > rule.order for one in makers)
-        )
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._makers: dict[str, list[Rule]] = {}
+        for rule in rules:
+            if rule.kind == "record":
+                self._makers.setdefault(rule.name, []).append(rule)
 
-    return late
+    def later(self, rule: Rule) -> frozenset[str]:
+        """The names that only later rules of its own group record: at its turn they are what they were before."""
+        return frozenset(name for name, makers in self._makers.items() if all(_behind(one, rule) for one in makers))
+
+    def astride(self, rule: Rule) -> frozenset[str]:
+        """The names that later rules of its own group record, and others too."""
+        found = frozenset(name for name, makers in self._makers.items() if any(_behind(one, rule) for one in makers))
+        return found - self.later(rule)
+
+
+def _behind(one: Rule, rule: Rule) -> bool:
+    return bool(rule.group) and (one.file, one.group) == (rule.file, rule.group) and one.order > rule.order

@@ -13,7 +13,8 @@ A series ends at once where STALE_NAN is written; without it the last value ling
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
@@ -112,11 +113,39 @@ class Writer:
             self._post(pending)
         return count
 
+    def write_series(self, series: Iterable[tuple[Labels, Sequence[int], array[float]]]) -> int:
+        """Write whole series: labels, times in order (unix milliseconds) and as many values; returns how many samples.
+
+        Each series must be in order; Prometheus does not mind in which order series come.
+        """
+        tails: dict[int, bytes] = {}
+        out = bytearray()
+        held = count = 0
+        low, high = 2**63, -(2**63)
+        for labels, times, values in series:
+            for at in range(0, len(times), self.batch):
+                some = times[at : at + self.batch]
+                out += _column(labels, some, values[at : at + self.batch].tobytes(), self._cache, tails)
+                held += len(some)
+                low, high = min(low, some[0]), max(high, some[-1])
+                if held >= self.batch:
+                    self._send(bytes(out), held, low, high)
+                    count += held
+                    held = 0
+                    out.clear()
+                    low, high = 2**63, -(2**63)
+        if held:
+            self._send(bytes(out), held, low, high)
+        return count + held
+
     def _post(self, points: list[Point]) -> None:
+        self._send(encode(points, self._cache), len(points), points[0].time_ms, points[-1].time_ms)
+
+    def _send(self, request: bytes, count: int, low_ms: int, high_ms: int) -> None:
         import cramjam
         import requests
 
-        body = bytes(cramjam.snappy.compress_raw(encode(points, self._cache)))
+        body = bytes(cramjam.snappy.compress_raw(request))
         address = f"{self.url.rstrip('/')}/api/v1/write"
         try:
             answer = self._session.post(
@@ -134,9 +163,29 @@ class Writer:
             raise ServerError(f"{address} cannot be reached: {_reason(error)}; is Prometheus running there?") from error
         if answer.status_code // 100 != 2:
             raise ServerError(
-                f"{address} refused {len(points)} samples ({points[0].time_ms} to {points[-1].time_ms} ms): "
+                f"{address} refused {count} samples ({low_ms} to {high_ms} ms): "
                 f"{answer.status_code} {one_line(answer.text)}; {_mend(answer.status_code, answer.text)}"
             )
+
+
+def _column(labels: Labels, times: Sequence[int], values: bytes, cache: dict[Labels, bytes], tails: dict[int, bytes]) -> bytes:
+    """A TimeSeries message; ``values``: eight bytes each; ``tails``: what ends a sample of a time, kept for the next."""
+    head = cache.get(labels)
+    if head is None:
+        head = cache[labels] = b"".join(_label(name, value) for name, value in labels)
+    for at in times:
+        if at not in tails:
+            tails[at] = b"\x10" + _varint(at)
+    ends = [tails[at] for at in times]
+    sizes = {len(end) for end in ends}
+    if len(sizes) == 1:
+        begin = b"\x12" + _varint(9 + sizes.pop()) + b"\x09"
+        body = b"".join([begin + values[8 * i : 8 * i + 8] + end for i, end in enumerate(ends)])
+    else:
+        body = b"".join(
+            [b"\x12" + _varint(9 + len(end)) + b"\x09" + values[8 * i : 8 * i + 8] + end for i, end in enumerate(ends)]
+        )
+    return b"\x0a" + _varint(len(head) + len(body)) + head + body
 
 
 def one_line(text: str, limit: int = 300) -> str:

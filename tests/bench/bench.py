@@ -61,10 +61,8 @@ def commands() -> None:
         print(f"{name:<22} {seconds:>8.3f}   {seconds / peers[peer]:.1f} x {peer}")
 
 
-def fleet(pods: int, start_ms: int) -> Iterator[object]:
-    """Samples of half Triton pods (MODELS models each) and half vLLM pods (one model each), in order of time."""
-    from obs.prom.remote_write import Point
-
+def fleet_series(pods: int) -> list[tuple[tuple[tuple[str, str], ...], float]]:
+    """Labels and usual increase per scrape of half Triton pods (MODELS models each) and half vLLM pods (one each)."""
     series: list[tuple[tuple[tuple[str, str], ...], float]] = []
 
     def add(name: str, step: float, **labels: str) -> None:
@@ -104,6 +102,14 @@ def fleet(pods: int, start_ms: int) -> Iterator[object]:
                     add(f"vllm:{name}_seconds_bucket", number, **own, le=le)
                 add(f"vllm:{name}_seconds_sum", 9, **own)
                 add(f"vllm:{name}_seconds_count", 21, **own)
+    return series
+
+
+def fleet(pods: int, start_ms: int) -> Iterator[object]:
+    """Samples of a fleet (fleet_series), in order of time."""
+    from obs.prom.remote_write import Point
+
+    series = fleet_series(pods)
     for scrape in range(SCRAPES):
         at = start_ms + scrape * SCRAPE_MS
         for labels, step in series:
