@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,7 +141,10 @@ class Past:
                 self.client, rules, start_ms=self.start_ms, end_ms=self.end_ms, step_ms=self.step_ms, how=self.how,
                 resume=self.resume, curves=curves, progress=self.progress,
             )
-        return history, self.targets()
+        targets = self.targets()
+        if self.client is not None:  # an answer about `up` can be partial as well
+            history = replace(history, warnings=tuple(dict.fromkeys((*history.warnings, *self.client.warnings))))
+        return history, targets
 
     def targets(self) -> Sequence[Target]:
         """When its targets, or the server itself, gave no data; found once."""

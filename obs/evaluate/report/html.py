@@ -66,7 +66,7 @@ def render(report: Report) -> str:
         f"<h1>obs backtest</h1><p>{escape(words.subject(report))}</p>",
         f'<p class="muted">rules: {escape(report.rules)}'
         + (f"; against: {escape(report.against_rules)}" if report.comparison else "") + "</p>",
-        *_verdict(report), *_tiles(report), *_overview(report), *_scores(report), *_comparison(report), *_sweeps(report),
+        *_verdict(report), *_tiles(report), *_overview(report), *_comparison(report), *_scores(report), *_sweeps(report),
         *_alerts(report), *_rest(report),
     ]
     return (
@@ -80,7 +80,8 @@ def render(report: Report) -> str:
 
 def _verdict(report: Report) -> Iterable[str]:
     judged = report.score.incidents is not None
-    bad = bool(report.broken or report.warnings or (judged and (report.score.total.false or report.score.missed)))
+    last = report.score if report.comparison is None else report.comparison.new
+    bad = bool(report.broken or report.warnings or (judged and (last.total.false or last.missed)))
     kind = "bad" if bad else "good" if judged or report.policies else ""
     yield f'<p class="verdict {kind}">{escape(words.verdict(report))}</p>'
     for one in report.broken:
@@ -90,6 +91,8 @@ def _verdict(report: Report) -> Iterable[str]:
 
 
 def _tiles(report: Report) -> Iterable[str]:
+    if report.comparison is not None:
+        return
     total = report.score.total
     tiles = [(str(total.episodes), "episodes")]
     if report.score.incidents is not None:
@@ -103,6 +106,10 @@ def _tiles(report: Report) -> Iterable[str]:
         tiles.append((words.count(total.pages_per_week), "pages a week"))
     items = "".join(f"<li><b>{escape(value)}</b><span>{escape(name)}</span></li>" for value, name in tiles)
     yield f'<ul class="tiles">{items}</ul>'
+
+
+def _old(report: Report) -> str:
+    return ", old rules" if report.comparison is not None else ""
 
 
 _KEY = (
@@ -127,7 +134,7 @@ def _overview(report: Report) -> Iterable[str]:
     if not line.instances:
         yield "<p>No alert was ever pending or firing.</p>"
     else:
-        yield "<h2>Timeline</h2>" + _key(report)
+        yield f"<h2>Timeline{_old(report)}</h2>" + _key(report)
         yield _figure(drawing.lanes(line, report.background, f"timeline of {report.rules}"))
     if report.against is not None and report.against.timeline.instances:
         yield f"<h3>New rules: {escape(report.against_rules)}</h3>"
@@ -137,10 +144,12 @@ def _overview(report: Report) -> Iterable[str]:
 
 def _scores(report: Report) -> Iterable[str]:
     drawn = _drawn(report)
-    yield "<h2>Score</h2>"
+    yield f"<h2>Score{_old(report)}</h2>"
+    if report.comparison is not None:
+        yield f"<p>{escape(words.score_line(report))}</p>"
     yield _table(words.scores(report.score), {name: f"#{_anchor(name)}" for name in drawn})
     if report.score.incidents:
-        yield "<h2>Incidents</h2>" + _table(words.incidents(report))
+        yield f"<h2>Incidents{_old(report)}</h2>" + _table(words.incidents(report))
     shown, more = words.false_episodes(report, _FALSE_SHOWN)
     if shown.rows and report.score.incidents is not None:
         yield "<h2>False episodes</h2>" + _table(shown) + (f"<p>and {more} more</p>" if more else "")
@@ -189,7 +198,7 @@ def _alerts(report: Report) -> Iterable[str]:
     drawn = _drawn(report)
     if not drawn:
         return
-    yield "<h2>Alerts</h2>" + _key(report)
+    yield f"<h2>Alerts{_old(report)}</h2>" + _key(report)
     more = len(report.active) - len(drawn)
     if more:
         yield f"<p>The {len(drawn)} noisiest; {more} more are in the tables.</p>"

@@ -16,14 +16,15 @@ _FALSE_SHOWN = 20
 def render(report: Report) -> str:
     """The report as GitHub-flavoured Markdown, cut at its end with a note when it would not fit a comment."""
     lines = ["## obs backtest" + (": rules compared" if report.comparison else ""), ""]
-    lines += [f"**{'BROKEN' if report.broken else 'OK' if report.policies else 'Result'}**: {_text(_verdict(report))}", ""]
+    lines += [f"**{'BROKEN' if report.broken else 'OK' if report.policies else 'Result'}**: {_text(words.verdict(report))}", ""]
     lines += [f"- :x: {_text(one)}" for one in report.broken]
     lines += [f"- :warning: {_text(one)}" for one in report.warnings]
     lines += [f"- {_text(words.subject(report))}", f"- rules: {_text(report.rules)}"]
     lines += [f"- {_text(one)}" for one in report.notes]
     if report.comparison is not None:
         lines += [f"- against: {_text(report.against_rules)}", "", *_comparison(report)]
-        lines += ["", "<details><summary>Score of the old rules</summary>", "", *_score(report), "", "</details>"]
+        lines += ["", "<details><summary>Score of the old rules</summary>", ""]
+        lines += [_text(words.score_line(report)), "", *_score(report), "", "</details>"]
     else:
         lines += ["", *_score(report)]
     for sweep in report.sweeps:
@@ -41,17 +42,6 @@ def render(report: Report) -> str:
     cut = text[: text.rindex("\n", 0, LIMIT)]
     open_ = cut.count("<details>") - cut.count("</details>")
     return cut + "\n\n</details>" * open_ + "\n\n(cut: too long for a comment; the HTML report has all of it)\n"
-
-
-def _verdict(report: Report) -> str:
-    if report.comparison is None:
-        return words.verdict(report)
-    changed = report.comparison.changed
-    many = [
-        f"{sum(len(getattr(one, kind)) for one in changed)} {kind}" for kind in ("gained", "lost", "earlier", "later")
-    ]
-    noise = f"noise {compare.noise(report.comparison.old)} → {compare.noise(report.comparison.new)}"
-    return f"{len(changed)} of {len(report.comparison.alerts)} alerts changed: episodes {', '.join(many)}; {noise}"
 
 
 def _comparison(report: Report) -> list[str]:

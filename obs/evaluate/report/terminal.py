@@ -67,7 +67,7 @@ def _score(report: Report, paint: _Paint, width: int) -> list[str]:
     score = report.score
     good = score.incidents is not None and not score.total.false and not score.missed
     bad = score.incidents is not None and not good
-    lines = [paint(_GREEN if good else _RED if bad else _BOLD, words.verdict(report)), ""]
+    lines = [paint(_GREEN if good else _RED if bad else _BOLD, words.score_line(report)), ""]
     lines += words.lines(words.scores(score))
     if score.incidents:
         lines.append("")

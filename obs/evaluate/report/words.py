@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from obs.evaluate.chart import offset
-from obs.evaluate.compare import AlertChange, Comparison, IncidentChange
+from obs.evaluate.compare import AlertChange, Comparison, IncidentChange, noise
 from obs.evaluate.incidents import clock
 from obs.evaluate.liveness import label_text
 from obs.evaluate.report import Report, ordered
@@ -75,7 +75,17 @@ def subject(report: Report) -> str:
 
 
 def verdict(report: Report) -> str:
-    """The whole in one line."""
+    """The whole in one line: what changed, when rules are compared, else the score."""
+    if report.comparison is None:
+        return score_line(report)
+    changed = report.comparison.changed
+    many = [f"{sum(len(getattr(one, kind)) for one in changed)} {kind}" for kind in ("gained", "lost", "earlier", "later")]
+    loud = f"noise {noise(report.comparison.old)} → {noise(report.comparison.new)}"
+    return f"{len(changed)} of {len(report.comparison.alerts)} alerts changed: episodes {', '.join(many)}; {loud}"
+
+
+def score_line(report: Report) -> str:
+    """The score (of the old rules) in one line."""
     total = report.score.total
     noun = "episode" if total.episodes == 1 else "episodes"
     if report.score.incidents is None:
