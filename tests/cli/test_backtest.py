@@ -15,6 +15,11 @@ import pytest
 from obs.cli import backtest as command
 from obs.cli import common, main
 from obs.evaluate import recording
+from obs.evaluate.history import History
+from obs.evaluate.replay import Instance, Timeline
+from obs.evaluate.report import Report
+from obs.evaluate.score import score
+from obs.evaluate.state import Span
 from obs.prom import tools
 from obs.prom.remote_write import Point, make_labels
 from obs.prom.server import PrivatePrometheus, free_port
@@ -192,6 +197,25 @@ def test_new_rules_are_compared_and_judged_by_policy(
     assert "Queue: 1 lost" in capsys.readouterr().out
     assert obs(*base) == command.GOOD  # a comparison alone only tells
     assert obs(*base, "--fail-on", "missed") == command.BROKEN  # of the new rules
+
+
+def verdict(
+    *, fired: bool = False, blind: bool = False, warned: bool = False, broken: bool = False, strict: bool = False
+) -> int:
+    instance = Instance("A", (("alertname", "A"),), (Span(0, 10, "pending"),))
+    line = Timeline("r", "", 0, 10, 1, ("A",), (instance,) if fired else (), (("A", ("gone",)),) if blind else ())
+    history = History(line, warnings=("partial",) if warned else ())
+    report = Report("t", "r", history, score(line), broken=("firing: A",) if broken else ())
+    return command.verdict(report, strict=strict)
+
+
+def test_exit_codes_by_precedence() -> None:
+    assert verdict() == command.GOOD
+    assert verdict(broken=True, warned=True, blind=True, strict=True) == command.BROKEN
+    assert verdict(warned=True, blind=True) == command.USAGE  # a partial answer proves nothing
+    assert verdict(blind=True) == command.INCONCLUSIVE  # nothing was judged at all
+    assert verdict(blind=True, fired=True) == command.GOOD  # partly blind
+    assert verdict(blind=True, fired=True, strict=True) == command.INCONCLUSIVE
 
 
 # --- a server -----------------------------------------------------------------------------------------------

@@ -104,14 +104,16 @@ def alert(
 ) -> str:
     """An alert's values against their thresholds, over bands of pending and firing (the worst of its instances)."""
     with _style(f"alert {label}"):
-        figure = _figure(2.35)
-        axes = figure.add_axes((0.075, 0.13, 0.91, 0.82))
+        own = _distinct(curves)
+        legend = 0.05 + 0.17 * math.ceil((len(curves) + 1) / 4) if curves else 0.1
+        height = 2.2 + legend
+        figure = _figure(height)
+        axes = figure.add_axes((0.075, 0.3 / height, 0.91, 1.9 / height))
         _time_axis(axes, timeline)
         _shade(axes, _visible(background, timeline), timeline)
         _state_bands(axes, instances, timeline)
         values = [value for curve in curves for _, value in curve.points if math.isfinite(value)]
         limits = [value for curve in curves for _, value in curve.threshold if math.isfinite(value)]
-        own = _distinct(curves)
         for place, curve in enumerate(curves):
             _line(axes, curve.points, timeline, _LINES[place % len(_LINES)], own[place], 1.4, "-")
         drawn: set[tuple[tuple[int, float], ...]] = set()
@@ -123,9 +125,9 @@ def alert(
         _value_axis(axes, values, limits)
         handles, texts = axes.get_legend_handles_labels()
         if handles:
-            axes.legend(
-                handles, texts, loc="upper right", fontsize=7.5, frameon=True, framealpha=0.85, facecolor=_PAGE,
-                edgecolor="none", labelcolor=_INK, borderpad=0.3, handlelength=1.8,
+            axes.legend(  # above the axes: within, it would hide what is drawn
+                handles, texts, loc="lower right", bbox_to_anchor=(1.0, 0.985), ncols=min(4, len(handles)), fontsize=7.5,
+                frameon=False, labelcolor=_INK, borderpad=0.2, handlelength=1.8, columnspacing=1.4,
             )
         return _svg(figure, label)
 
