@@ -84,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
             from obs.evaluate import render_html
 
             write_file(args.html, render_html(report), "--html")
-        print(_text(report, args), end="")
+        encoding = sys.stdout.encoding or "utf-8"
+        print(_text(report, args).encode(encoding, "replace").decode(encoding), end="")  # label values are any text
         if args.html is not None and args.format == "text":
             print(f"report: {args.html}")
         if not _can_see(report):

@@ -11,6 +11,7 @@ from typing import Any
 
 from obs.errors import InputError
 from obs.evaluate.replay import Instance, Timeline
+from obs.evaluate.state import Span
 
 MARKS = {"inactive": "·", "pending": "░", "firing": "█"}
 _PLAIN = {"inactive": ".", "pending": "-", "firing": "#"}
@@ -24,6 +25,10 @@ class Phase:
 
     from_ms: int
     name: str
+
+
+MOST_BARS = 12
+"""Incidents drawn each with its name."""
 
 
 @dataclass(frozen=True)
@@ -99,18 +104,20 @@ def strip(timeline: Timeline, phases: Sequence[Phase], *, width: int, colour: bo
 def strip_by_alert(
     timeline: Timeline, incidents: Sequence[Band], phases: Sequence[Phase], *, width: int, colour: bool, unicode: bool
 ) -> list[str]:
-    """As ``strip``, with one line per alert (the worst of its instances); incidents above as bars, else the phases."""
+    """As ``strip``, with one line per alert (the worst of its instances); above, a bar per incident (of many, one line
+    that says when there was any), else the phases."""
     found: dict[str, tuple[Instance, ...]] = {}
     for one in timeline.instances:
         found[one.alert] = (*found.get(one.alert, ()), one)
     times = "×" if unicode else "x"
     rows = [(f"{name} {times}{len(many)}" if len(many) > 1 else name, many) for name, many in found.items()]
     left, columns = _columns([head for head, _ in rows], width)
-    above = (
-        [_bar(timeline, one, columns, unicode=unicode) for one in incidents]
-        if incidents
-        else _phase_lines(timeline, phases, columns, unicode=unicode)
-    )
+    if len(incidents) > MOST_BARS:
+        above = [_any(timeline, incidents, columns, unicode=unicode), f"{len(incidents)} incidents"]
+    elif incidents:
+        above = [_bar(timeline, one, columns, unicode=unicode) for one in incidents]
+    else:
+        above = _phase_lines(timeline, phases, columns, unicode=unicode)
     return [" " * (left + 2) + line for line in above if line] + _rows(
         timeline, rows, left, columns, colour=colour, unicode=unicode
     )
@@ -175,6 +182,13 @@ def _bar(timeline: Timeline, band: Band, columns: int, *, unicode: bool) -> str:
     if first >= len(name) + 1:
         return f"{name} {bar}".rjust(first + size)
     return f"{' ' * first}{bar} {name}"[:columns]
+
+
+def _any(timeline: Timeline, many: Sequence[Band], columns: int, *, unicode: bool) -> str:
+    """A mark in each slice of time that any of the bands touches."""
+    spans = tuple(Span(one.start_ms, one.end_ms, "firing") for one in many)
+    slices = states([Instance("", (), spans)], timeline.start_ms, timeline.end_ms + 1, columns)
+    return "".join(("─" if unicode else "-") if state == "firing" else " " for state in slices).rstrip()
 
 
 def _rows(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -149,6 +152,20 @@ def test_fired_is_1_and_text_shows_the_phases(overload: Path, rules: Path, capsy
 
 
 @pytest.mark.prometheus
+def test_a_locale_without_unicode_gets_text_all_the_same(overload: Path, rules: Path, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    rules.write_text(rules.read_text().replace("severity: page", "severity: dringend für alle"))
+    done = subprocess.run(
+        [sys.executable, "-m", "obs", "backtest", "--recording", overload, "--rules", rules],
+        cwd=tmp_path, capture_output=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(root), "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )
+    assert (done.returncode, done.stderr) == (command.BROKEN, b"")
+    assert b"v too many clients" in done.stdout
+    assert b"##" in done.stdout
+
+
+@pytest.mark.prometheus
 def test_all_forms_and_the_html_report_of_one_score(
     overload: Path, rules: Path, incidents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,7 +256,7 @@ def test_a_servers_past_gives_the_score_of_the_recording(
     page = tmp_path / "report.html"
     code = obs(
         "backtest", "--prometheus", server.url, *SPAN, "--rules", rules, "--incidents", incidents, "--how", how,
-        "--format", "json", "--html", page, "--resume", tmp_path / "kept",
+        "--format", "json", "--html", page, "--resume", tmp_path / "kept", "--sweep", "Queue.threshold=50..800/3",
     )
     said = capsys.readouterr()
     assert code == command.GOOD, said.err
@@ -250,7 +267,9 @@ def test_a_servers_past_gives_the_score_of_the_recording(
     assert document["score"]["total"]["false"] == 0
     assert document["history"]["dead"] == {"Blind": ["nothing_like_it"]}
     assert [choice["rule"] for choice in document["choices"]] == ["Queue"]
-    assert page.read_text().count("<svg") == 2
+    assert page.read_text().count("<svg") == 3
+    swept = document["sweeps"][0]["points"]
+    assert [(point["text"], point["recall"]) for point in swept] == [("50", 1.0), ("100", 1.0), ("200", 1.0), ("800", 0.0)]
 
 
 @pytest.mark.prometheus

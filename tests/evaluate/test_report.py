@@ -121,6 +121,15 @@ def test_a_line_per_alert_with_incidents_above() -> None:
     ]
 
 
+def test_many_incidents_share_a_line() -> None:
+    many = tuple(Band(START + at * 1000, START + at * 1000 + 20_000, f"n{at}") for at in range(0, 600, 40))
+    lines = strip_by_alert(LINE, many, (), width=70, colour=False, unicode=True)
+    assert lines[0] == ("          " + "──  " * 15).rstrip()
+    assert lines[1] == "          15 incidents"
+    assert drawing.lanes(LINE, many, "x").count(">n40<") == 0
+    assert drawing.lanes(LINE, many[:3], "x").count(">n40<") == 1
+
+
 def test_without_incidents_the_phases_stand_above() -> None:
     lines = strip_by_alert(LINE, (), (Phase(START, "calm"),), width=70, colour=False, unicode=True)
     assert lines[0] == "          ▼ calm"

@@ -19,7 +19,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from obs.errors import ToolError
-from obs.evaluate.chart import Band, states
+from obs.evaluate.chart import MOST_BARS, Band, states
 from obs.evaluate.history import Curve
 from obs.evaluate.liveness import number
 from obs.evaluate.replay import Instance, Timeline
@@ -80,7 +80,8 @@ def lanes(timeline: Timeline, background: Sequence[Band], label: str) -> str:
     names = list(rows)
     with _style(f"lanes {label}"):
         shown = _visible(background, timeline)
-        levels = _levels(shown, timeline)
+        named = shown if len(shown) <= MOST_BARS else []
+        levels = _levels(named, timeline)
         top = max(levels, default=-1) + 1
         height = 0.5 + 0.24 * len(names) + 0.2 * top
         figure = _figure(height)
@@ -94,7 +95,7 @@ def lanes(timeline: Timeline, background: Sequence[Band], label: str) -> str:
         axes.set_yticks(range(len(names)), [_cut(name, 36) for name in names])
         axes.tick_params(axis="y", length=0, labelcolor=_INK, labelsize=8.5)
         axes.spines["left"].set_visible(False)
-        for band, level in zip(shown, levels, strict=True):
+        for band, level in zip(named, levels, strict=True):
             _name_band(axes, band, timeline, level, len(names))
         return _svg(figure, label)
 

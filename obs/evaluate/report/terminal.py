@@ -41,7 +41,7 @@ def render(report: Report, *, width: int = 110, colour: bool = False, unicode: b
     lines += [paint(_YELLOW, f"warning: {one}") for one in report.warnings]
     lines += [paint(_RED, f"broken: {one}") for one in report.broken]
     text = "\n".join(lines) + "\n"
-    return text if unicode else text.replace(words.NONE, "-").replace("×", "x")
+    return text if unicode else text.replace(words.NONE, "-").replace("×", "x").replace("…", "~")
 
 
 class _Paint:
