@@ -284,6 +284,25 @@ class Config:
     def seasons(self) -> tuple[float, ...]:
         return tuple(self._given.seasons)
 
+    def changed(self, path: str, value: float) -> Config:
+        """This configuration with the number at ``path`` (``slo.queue_time``) replaced; an objective also for every
+        model that declares its own. ``ConfigError`` when the path is none or the value is out of range."""
+        limit = BY_PATH.get(path)
+        if limit is None:
+            raise ConfigError(f"{self.path}: {path}: no such number; {nearest(path, BY_PATH)}")
+        if not limit.low <= value <= limit.high:
+            low, high = show(limit.low, limit.quantity), show(limit.high, limit.quantity)
+            shown = show(value, limit.quantity)
+            raise ConfigError(f"{self.path}: {path}: {shown} is out of range; write a value from {low} to {high}")
+        section = getattr(self._given, limit.section)
+        update: dict[str, Any] = {limit.section: _with(section, limit.key, value)}
+        if limit.section == "slo":
+            update["models"] = {
+                name: own if getattr(own, limit.key) is None else _with(own, limit.key, value)
+                for name, own in self._given.models.items()
+            }
+        return Config(self._given.model_copy(update=update), self.path)
+
     @property
     def burn_windows(self) -> tuple[BurnWindow, ...]:
         given = self._given.burn_windows
@@ -415,6 +434,10 @@ class Config:
         return rows
 
 
+def _with(section: _Strict, key: str, value: float) -> _Strict:
+    return section.model_copy(update={key: value})
+
+
 def load_config(path: Path | None = None) -> Config:
     """Read ``path``; without one, ``obs.yaml`` in the working directory if it is there, else the defaults.
 
@@ -434,7 +457,7 @@ def load_config(path: Path | None = None) -> Config:
 def parse_config(text: str, path: str = "obs.yaml") -> Config:
     """Parse and validate the text of ``obs.yaml``; ``path`` is named in errors."""
     try:
-        data = yaml.load(text, Loader=_UniqueKeyLoader)
+        data = yaml.load(text, Loader=UniqueKeyLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
@@ -459,11 +482,11 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"valid: {', '.join(names)}"
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
+class UniqueKeyLoader(yaml.SafeLoader):
     """A SafeLoader that refuses a key given twice, which YAML libraries take silently."""
 
 
-def _unique_mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+def _unique_mapping(loader: UniqueKeyLoader, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
     seen: set[object] = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
@@ -475,7 +498,7 @@ def _unique_mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode, deep: bool
     return yaml.SafeLoader.construct_mapping(loader, node, deep)
 
 
-_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
+UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
 def _line(path: str, detail: ErrorDetails) -> str:

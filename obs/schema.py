@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_type_hints
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema, ErrorDetails
-    from typing_extensions import dataclass_transform
+    from typing_extensions import Self, dataclass_transform
 else:
 
     def dataclass_transform(**_options):
@@ -59,6 +59,12 @@ class Strict:
         """The fields that the file gives (pydantic's name for it); of an instance made otherwise none."""
         given: frozenset[str] = self.__dict__.get("_fields_set", frozenset())
         return given
+
+    def model_copy(self, update: Mapping[str, object]) -> Self:
+        """A copy with other values, which count as given (pydantic's name for it)."""
+        made: Self = dataclasses.replace(self, **update)  # type: ignore[type-var]  # every subclass is a dataclass
+        object.__setattr__(made, "_fields_set", self.model_fields_set | update.keys())
+        return made
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

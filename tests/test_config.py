@@ -128,3 +128,17 @@ def test_obs_yaml_of_the_working_directory_is_used(tmp_path: Path, monkeypatch: 
     assert load_config().slo("queue_time") == 0.1
     (tmp_path / "obs.yaml").write_text("slo: {queue_time: 7ms}")
     assert load_config().slo("queue_time") == pytest.approx(0.007)
+
+
+def test_a_number_is_changed_by_its_path_for_every_model_that_has_its_own() -> None:
+    config = parse_config("models: {a: {queue_time: 2s}, b: {latency_p99: 1s}}\nlimits: {kv_usage: 0.8}\n")
+    other = config.changed("slo.queue_time", 0.5)
+    assert (other.slo("queue_time"), other.model_slos("queue_time")) == (0.5, {"a": 0.5})
+    assert other.model_slos("latency_p99") == {"b": 1.0}
+    assert (config.slo("queue_time"), config.model_slos("queue_time")) == (0.1, {"a": 2.0})
+    assert other.changed("limits.kv_usage", 0.7).limit("kv_usage") == 0.7
+    assert config.changed("windows.growth", 600.0).window("growth") == 600.0
+    with pytest.raises(ConfigError, match=r"limits.kv_usage: 7 is out of range; write a value from 0.1 to 1"):
+        config.changed("limits.kv_usage", 7.0)
+    with pytest.raises(ConfigError, match=r"slo.queue_tim: no such number; did you mean 'slo.queue_time'"):
+        config.changed("slo.queue_tim", 1.0)

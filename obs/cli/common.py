@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
+from types import TracebackType
 
-from obs.errors import InputError
+from obs.errors import InputError, OutputError, ToolError
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -37,3 +43,101 @@ def duration_of(flag: str, text: str) -> float:
     if found <= 0:
         raise InputError(f"{flag} {text} is no time; give one like 30s")
     return found
+
+
+def moment(flag: str, text: str) -> float:
+    """A time (unix seconds, or RFC 3339; UTC where it has no zone) in unix seconds; InputError, naming the flag, otherwise."""
+    try:
+        found = float(text)
+    except ValueError:
+        try:
+            when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        except ValueError:
+            raise InputError(f"{flag} {text!r} is no time; write 1796023557 or 2026-11-30T09:00:00Z") from None
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=timezone.utc)
+        found = when.timestamp()
+    if not 0 < found < 1e11:
+        raise InputError(f"{flag} {text!r} is no unix time in seconds; write 1796023557 or 2026-11-30T09:00:00Z")
+    return found
+
+
+def refuse_broken(paths: Sequence[str]) -> None:
+    """A rule file that Prometheus would refuse is refused, where promtool is there to say so."""
+    from obs.prom import promtool
+
+    try:
+        problems = promtool.check_rules(paths)
+    except ToolError:
+        return  # the server has the last word on each expression
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        one = problems[0]
+        place = f"{one.path}:{one.line}" if one.line else one.path
+        raise InputError(f"{place}: {one.subject}: {one.what}{more}; {one.mend}")
+
+
+def check_writable(path: Path, flag: str) -> None:
+    """OutputError when a file cannot be written there: said before the work, not after it."""
+    folder = path.parent
+    why = ""
+    if path.is_dir():
+        why = "is a folder"
+    elif not folder.is_dir():
+        why = f"{folder} is no folder"
+    elif not os.access(folder, os.W_OK):
+        why = f"{folder} is not writable"
+    if why:
+        raise OutputError(f"{path}: cannot be written: {why}; give a path in a writable folder with {flag}")
+
+
+def write_file(path: Path, text: str, flag: str) -> None:
+    """Write a file whole or not at all; OutputError when it cannot be, and what stood there is intact."""
+    check_writable(path, flag)
+    name = ""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+        name = ""
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be written: {error.strerror or error}; nothing half-written was left; "
+            f"give a path in a writable folder with {flag}"
+        ) from error
+    finally:
+        if name:
+            Path(name).unlink(missing_ok=True)
+
+
+class Progress:
+    """A bar on a terminal's stderr that is rewritten in place and removed at the end; nothing elsewhere.
+
+    Called, from any thread, with what is being done and which share of it (0 to 1) is.
+    """
+
+    def __init__(self) -> None:
+        self.on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.what = ""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.on:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def __call__(self, text: str, done: float) -> None:
+        if not self.on:
+            return
+        room = shutil.get_terminal_size((100, 24)).columns - 1
+        share = min(1.0, max(0.0, done))
+        bar = "#" * round(20 * share)
+        line = f"[{bar:<20}] {share:4.0%}  {self.what + ': ' if self.what else ''}{text}"
+        with self._lock:
+            print(f"\r\x1b[K{line[:room]}", end="", file=sys.stderr, flush=True)

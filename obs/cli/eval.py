@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obs.cli.common import add_config, add_format, colour, duration_of
+from obs.cli.common import add_config, add_format, colour, duration_of, moment, refuse_broken
 from obs.cli.connection import URL, add_connection, connection
 from obs.errors import InputError, ObsError
 
@@ -142,7 +142,7 @@ def _evaluate(args: argparse.Namespace) -> Evaluation:
 
     with Client(connection(args)) as client:
         return live.evaluate(
-            client, rules, at=time_of(args.at) if args.at else None, interval=interval,
+            client, rules, at=moment("--at", args.at) if args.at else None, interval=interval,
             lookback=duration_of("--lookback", args.lookback), parallel=args.parallel, only=args.alert,
         )
 
@@ -158,42 +158,8 @@ def _rules(args: argparse.Namespace) -> tuple[list[Rule], float]:
 
         return rules.from_groups(all_groups(config)), config.evaluation_interval
     loaded = rules.load_rule_files(args.rules)
-    _refuse_broken(args.rules)
+    refuse_broken(args.rules)
     return loaded, config.evaluation_interval
-
-
-def _refuse_broken(paths: Sequence[str]) -> None:
-    """A rule file that Prometheus would refuse is refused, where promtool is there to say so."""
-    from obs.errors import ToolError
-    from obs.prom import promtool
-
-    try:
-        problems = promtool.check_rules(paths)
-    except ToolError:
-        return  # the server has the last word on each expression
-    if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        one = problems[0]
-        place = f"{one.path}:{one.line}" if one.line else one.path
-        raise InputError(f"{place}: {one.subject}: {one.what}{more}; {one.mend}")
-
-
-def time_of(text: str) -> float:
-    from datetime import datetime, timezone
-
-    try:
-        found = float(text)
-    except ValueError:
-        try:
-            when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        except ValueError:
-            raise InputError(f"--at {text!r} is no time; write 1796023557 or 2026-11-30T09:00:00Z") from None
-        if when.tzinfo is None:
-            when = when.replace(tzinfo=timezone.utc)
-        found = when.timestamp()
-    if not 0 < found < 1e11:
-        raise InputError(f"--at {text!r} is no unix time in seconds; write 1796023557 or 2026-11-30T09:00:00Z")
-    return found
 
 
 def recording_time(text: str) -> Callable[[int], int | None] | None:
@@ -202,7 +168,7 @@ def recording_time(text: str) -> Callable[[int], int | None] | None:
     if text.startswith("+"):
         more = duration_of("--at", text[1:])
         return lambda end_ms: end_ms + round(more * 1000)
-    at = round(time_of(text) * 1000)
+    at = round(moment("--at", text) * 1000)
     return lambda end_ms: at
 
 

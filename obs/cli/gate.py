@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obs.cli.common import add_config, add_format, colour, duration_of
+from obs.cli.common import add_config, add_format, colour, duration_of, moment
 from obs.cli.connection import URL, add_connection, connection
 from obs.errors import InputError, ObsError, ServerError
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from obs.cli.eval import recording_time, time_of
+    from obs.cli.eval import recording_time
     from obs.config import load_config
 
     config = load_config(args.config)
@@ -113,7 +113,7 @@ def _run(args: argparse.Namespace) -> int:
         with Client(connection(args)) as client:
             return gate(
                 client, args.baseline, args.canary, config=config, span=span,
-                at=time_of(args.at) if args.at else None, parallel=args.parallel,
+                at=moment("--at", args.at) if args.at else None, parallel=args.parallel,
             )
 
     every = duration_of("--every", args.every)

@@ -19,6 +19,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("obs.cli.replay", "play a recording through the rules on a private Prometheus"),
     "eval": ("obs.cli.eval", "judge every alert now, on a live Prometheus or a recording, and say why"),
     "gate": ("obs.cli.gate", "compare a canary with its baseline: pass, fail or inconclusive"),
+    "backtest": ("obs.cli.backtest", "judge alerts over a past: what would have fired, how good that was, what would change"),
+    "incidents": ("obs.cli.incidents", "write or check the file that says what really happened, for the score of a backtest"),
     "sidecar": ("obs.cli.sidecar", "serve an engine's normalised signals beside it, for Prometheus, HPA and KEDA"),
     "config": ("obs.cli.config", "show the effective configuration and the reason for each value"),
 }

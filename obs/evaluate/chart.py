@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from obs.errors import InputError
 from obs.evaluate.replay import Instance, Timeline
+from obs.evaluate.state import Span
 
 MARKS = {"inactive": "·", "pending": "░", "firing": "█"}
 _PLAIN = {"inactive": ".", "pending": "-", "firing": "#"}
@@ -23,6 +25,27 @@ class Phase:
 
     from_ms: int
     name: str
+
+
+MOST_BARS = 12
+"""Incidents drawn each with its name."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """Something with a name from one time to another (unix milliseconds): an incident, a phase."""
+
+    start_ms: int
+    end_ms: int
+    name: str
+
+
+def bands(phases: Sequence[Phase], end_ms: int) -> tuple[Band, ...]:
+    """Phases as bands: each lasts until the next, the last until ``end_ms``."""
+    starts = [*(phase.from_ms for phase in phases), end_ms]
+    return tuple(
+        Band(phase.from_ms, end, phase.name) for phase, end in zip(phases, starts[1:], strict=True) if end > phase.from_ms
+    )
 
 
 def read_phases(path: Path) -> tuple[Phase, ...]:
@@ -72,8 +95,58 @@ def offset(ms: int) -> str:
 def strip(timeline: Timeline, phases: Sequence[Phase], *, width: int, colour: bool, unicode: bool) -> list[str]:
     """One line per phase boundary, then one per instance: a mark per slice of time, the worst state in it."""
     heads = [f"{one.alert} {_short(one, timeline)}".strip() for one in timeline.instances]
+    rows = [(head, (one,)) for head, one in zip(heads, timeline.instances, strict=True)]
+    left, columns = _columns([head for head, _ in rows], width)
+    lines = [" " * (left + 2) + line for line in _phase_lines(timeline, phases, columns, unicode=unicode)]
+    return lines + _rows(timeline, rows, left, columns, colour=colour, unicode=unicode)
+
+
+def strip_by_alert(
+    timeline: Timeline, incidents: Sequence[Band], phases: Sequence[Phase], *, width: int, colour: bool, unicode: bool
+) -> list[str]:
+    """As ``strip``, with one line per alert (the worst of its instances); above, a bar per incident (of many, one line
+    that says when there was any), else the phases."""
+    found: dict[str, tuple[Instance, ...]] = {}
+    for one in timeline.instances:
+        found[one.alert] = (*found.get(one.alert, ()), one)
+    times = "×" if unicode else "x"
+    rows = [(f"{name} {times}{len(many)}" if len(many) > 1 else name, many) for name, many in found.items()]
+    left, columns = _columns([head for head, _ in rows], width)
+    if len(incidents) > MOST_BARS:
+        above = [_any(timeline, incidents, columns, unicode=unicode), f"{len(incidents)} incidents"]
+    elif incidents:
+        above = [_bar(timeline, one, columns, unicode=unicode) for one in incidents]
+    else:
+        above = _phase_lines(timeline, phases, columns, unicode=unicode)
+    return [" " * (left + 2) + line for line in above if line] + _rows(
+        timeline, rows, left, columns, colour=colour, unicode=unicode
+    )
+
+
+def states(instances: Sequence[Instance], start_ms: int, end_ms: int, columns: int) -> list[str]:
+    """The worst state of any instance in each of ``columns`` equal slices of [start, end); a short one is never lost."""
+    total = end_ms - start_ms
+    found = [0] * columns
+    edges = [start_ms + column * total // columns for column in range(columns + 1)]
+    for instance in instances:
+        for span in instance.spans:
+            if span.end_ms <= start_ms or span.start_ms >= end_ms or span.end_ms <= span.start_ms:
+                continue
+            first = max(0, bisect.bisect_right(edges, span.start_ms) - 1)
+            last = min(columns, bisect.bisect_left(edges, span.end_ms))
+            worth = 2 if span.state == "firing" else 1
+            for column in range(first, last):
+                found[column] = max(found[column], worth)
+    return [("inactive", "pending", "firing")[worth] for worth in found]
+
+
+def _columns(heads: Sequence[str], width: int) -> tuple[int, int]:
+    """How wide the names and the marks are."""
     left = min(max([len(head) for head in heads] + [8]), max(20, width // 2))
-    columns = max(20, width - left - 2)
+    return left, max(20, width - left - 2)
+
+
+def _phase_lines(timeline: Timeline, phases: Sequence[Phase], columns: int, *, unicode: bool) -> list[str]:
     total = timeline.end_ms - timeline.start_ms + 1
     lines = []
     for phase in phases:
@@ -84,18 +157,54 @@ def strip(timeline: Timeline, phases: Sequence[Phase], *, width: int, colour: bo
             start = at if at + len(text) <= columns else max(0, at + 1 - len(text))
             if start < at:
                 text = f"{phase.name} {arrow}"
-            lines.append(" " * (left + 2 + start) + text[:columns])
-    for head, instance in zip(heads, timeline.instances, strict=True):
-        states = [
-            _worst(
-                instance,
-                timeline.start_ms + column * total // columns,
-                timeline.start_ms + (column + 1) * total // columns,
-            )
-            for column in range(columns)
-        ]
+            lines.append(" " * start + text[:columns])
+    return lines
+
+
+def _bar(timeline: Timeline, band: Band, columns: int, *, unicode: bool) -> str:
+    """``├─ name ──┤`` over the time of a band; the name beside it where it does not fit. "" when it is out of sight."""
+    total = timeline.end_ms - timeline.start_ms + 1
+    if band.start_ms > timeline.end_ms or band.end_ms <= timeline.start_ms:
+        return ""
+    first = max(0, (band.start_ms - timeline.start_ms) * columns // total)
+    last = max(first + 1, min(columns, -((timeline.start_ms - band.end_ms) * columns // total)))
+    size = last - first
+    left, line, right = ("├", "─", "┤") if unicode else ("|", "-", "|")
+    if size < 2:
+        bar = left
+    elif len(band.name) + 6 <= size:
+        return " " * first + left + f"{line} {band.name} ".ljust(size - 2, line) + right
+    else:
+        bar = left + line * (size - 2) + right
+    name = band.name if len(band.name) <= columns - size - 1 else band.name[: max(0, columns - size - 1)]
+    if first + size + 1 + len(name) <= columns:
+        return f"{' ' * first}{bar} {name}"
+    if first >= len(name) + 1:
+        return f"{name} {bar}".rjust(first + size)
+    return f"{' ' * first}{bar} {name}"[:columns]
+
+
+def _any(timeline: Timeline, many: Sequence[Band], columns: int, *, unicode: bool) -> str:
+    """A mark in each slice of time that any of the bands touches."""
+    spans = tuple(Span(one.start_ms, one.end_ms, "firing") for one in many)
+    slices = states([Instance("", (), spans)], timeline.start_ms, timeline.end_ms + 1, columns)
+    return "".join(("─" if unicode else "-") if state == "firing" else " " for state in slices).rstrip()
+
+
+def _rows(
+    timeline: Timeline,
+    rows: Sequence[tuple[str, Sequence[Instance]]],
+    left: int,
+    columns: int,
+    *,
+    colour: bool,
+    unicode: bool,
+) -> list[str]:
+    lines = []
+    for head, instances in rows:
         shown = head if len(head) <= left else head[: left - 1] + ("…" if unicode else "~")
-        lines.append(f"{shown:<{left}}  " + _marks(states, colour=colour, unicode=unicode))
+        slices = states(instances, timeline.start_ms, timeline.end_ms + 1, columns)
+        lines.append(f"{shown:<{left}}  " + _marks(slices, colour=colour, unicode=unicode))
     marks = MARKS if unicode else _PLAIN
     lines.append(" " * (left + 2) + "  ".join(f"{mark} {state}" for state, mark in marks.items()))
     return lines
@@ -159,11 +268,6 @@ def _short(instance: Instance, timeline: Timeline) -> str:
     common = {name for name, value in every[0].items() if all(one.get(name) == value for one in every)}
     skip = common | {"alertname", "severity"}
     return " ".join(value for name, value in instance.labels if name not in skip)
-
-
-def _worst(instance: Instance, start_ms: int, end_ms: int) -> str:
-    here = {span.state for span in instance.spans if span.start_ms < end_ms and span.end_ms > start_ms}
-    return "firing" if "firing" in here else "pending" if "pending" in here else "inactive"
 
 
 def _marks(states: Sequence[str], *, colour: bool, unicode: bool) -> str:

@@ -113,6 +113,15 @@ def walk(part: Part) -> Iterator[Part]:
         yield from walk(one)
 
 
+def deciding(part: Part) -> list[Part]:
+    """The comparisons that give an alert its value: of ``and`` and ``unless`` the left side, of ``or`` both."""
+    if part.kind in {"and", "unless"}:
+        return deciding(part.parts[0])
+    if part.kind == "or":
+        return [found for one in part.parts for found in deciding(one)]
+    return [part] if part.kind == "compare" else []
+
+
 def same(one: str, two: str) -> bool:
     """Whether two expressions are the same but for their layout (Prometheus prints its own)."""
     return one == two or _printed(one) == _printed(two)
