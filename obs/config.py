@@ -481,8 +481,8 @@ class Config:
         add("autoscaling.rule_labels", dict(self.rule_labels), "rule_labels" in given,
             "labels that your Prometheus' ruleSelector asks for; without them the rules are ignored")
         for workload in self.workloads:
-            for key, value, why in _workload_rows(workload):
-                add(f"autoscaling.{workload.namespace}/{workload.name}.{key}", value,
+            for key, text, why in _workload_rows(workload):
+                add(f"autoscaling.{workload.namespace}/{workload.name}.{key}", text,
                     key.split(".")[0] in workload.model_fields_set, why)
         return rows
 

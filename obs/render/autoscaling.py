@@ -1,4 +1,4 @@
-"""Autoscalers as Kubernetes manifests: one file per way to scale a workload, of which exactly one is applied.
+"""Autoscalers as Kubernetes manifests: one folder per way to scale a workload, of which exactly one is applied.
 
 Field names by their sources: KEDA 8b4f083 (apis/keda/v1alpha1, schema/generated/scalers-schema.json), KServe aaac4e2
 (pkg/apis/serving), prometheus-adapter 0536a5d (pkg/config/config.go), Kubernetes autoscaling/v2.
@@ -32,7 +32,7 @@ def files(groups: Sequence[Group], config: Config) -> dict[str, str]:
     found: dict[str, str] = {}
     for workload in config.workloads:
         for name, (about, objects) in _variants(workload, config).items():
-            found[f"{workload.namespace}.{workload.name}.{name}.yaml"] = _text(about, *objects)
+            found[f"{name}/{workload.namespace}.{workload.name}.yaml"] = _text(about, *objects)
     found["prometheus-adapter.yaml"] = _text(
         "Configuration of prometheus-adapter, for the two HPA forms: its --config file (in its Helm chart rules is "
         "rules.custom and externalRules is rules.external). Run it with --metrics-relist-interval=1m: with the default of "
@@ -50,7 +50,7 @@ def files(groups: Sequence[Group], config: Config) -> dict[str, str]:
 
 
 def _variants(workload: Workload, config: Config) -> dict[str, tuple[str, Sequence[Object]]]:
-    """File stem → (comment, objects)."""
+    """Folder → (comment, objects)."""
     one = scaling.target(workload)
     alone = f"Apply exactly one autoscaler of {one.kind} {workload.namespace}/{one.name}."
     if workload.kind == "LLMInferenceService":
