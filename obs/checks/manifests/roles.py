@@ -21,7 +21,7 @@ _OF_SIGNAL: dict[str, Role] = {
     "requests_paused": "waiting", "generation_tokens": "tokens", "gpu_utilization": "gpu", "gpu_power_watts": "gpu",
     "gpu_memory_used_bytes": "gpu_memory", "gpu_memory_total_bytes": "gpu_memory", "request_latency_seconds": "latency",
     "first_response_seconds": "latency", "queue_time_seconds": "latency", "time_to_first_token_seconds": "latency",
-    "inter_token_latency_seconds": "latency", "requests": "requests", "server": "up", "model_loaded": "up",
+    "inter_token_latency_seconds": "latency", "requests": "requests",
 }  # fmt: skip
 
 #: These stay above 0 while requests run: a low value allows a scale-in.
@@ -95,7 +95,7 @@ def _own() -> dict[str, Role]:
                     roles[metric.name] = "tokens"
                 elif metric.name.endswith("_mean_seconds"):
                     roles[metric.name] = "latency"
-                elif metric.name in ("llm_engine_up", "llm_engine_ready"):
+                elif metric.name.endswith(("_up", "_ready", "_live")):
                     roles[metric.name] = "up"
     return roles
 
@@ -111,8 +111,7 @@ def _by_metric() -> dict[tuple[str, str], Role]:
                 continue
             for source in sources:
                 for metric in _families(source):
-                    if what != "up" or not signal.startswith("model"):
-                        found.setdefault((engine.name, metric), what)
+                    found.setdefault((engine.name, metric), what)
     return found
 
 

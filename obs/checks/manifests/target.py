@@ -25,10 +25,10 @@ ID = "scaler-target"
 
 
 def check(world: ManifestWorld) -> Iterator[Problem]:
-    for _, trigger in world.triggers():
+    for scaler, trigger in world.triggers():
         one = trigger.manifest
         if trigger.target is None:
-            if trigger.type in ("prometheus", "metrics-api") and one.get(*trigger.target_at) is None:
+            if scaler.form != "kserve" and trigger.type in ("prometheus", "metrics-api") and one.get(*trigger.target_at) is None:
                 yield one.problem(trigger.target_at, "is not there", "write the target")
             continue
         if trigger.tree is not None:
