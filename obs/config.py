@@ -666,7 +666,7 @@ def _check_workloads(workloads: list[Workload], refuse: Callable[[str, str], Non
             if signal is None:
                 refuse(f"{key}.targets.{name}", f"unknown signal; {nearest(name, scaling.BY_KEY)}")
             elif not 0 < target <= signal.high:
-                more = f"; write it as a fraction, such as {target / 100:g}" if signal.ratio and 1 < target <= 100 else ""
+                more = f"; write it as a fraction, such as {target / 100:g}" if signal.ratio and 2 <= target <= 100 else ""
                 refuse(f"{key}.targets.{name}", f"{target:g} is not above 0 and at most {signal.high:g} ({signal.why}){more}")
         if not any(signal.busy for signal, _ in one.signals):
             refuse(f"{key}.targets", "waiting requests alone invite a scale-in while others still run; add load_ratio")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from obs.catalog.scaling import TOLERANCE
 from obs.config import Config, Workload
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import duration, number, quote, selector
+from obs.promql import duration, indent, number, quote, selector
 from obs.recordings import scaling
 
 NAMES = (
@@ -37,6 +37,7 @@ def _alerts(workload: Workload, config: Config) -> tuple[Alert, ...]:
     ready = scaling.replicas(workload, ready=True)
     seen = scaling.per_pod(workload, signal, config)
     inputs = "LLMAutoscalerInputsMissing"
+    window = duration(config.window("rate"))
     keda = one.autoscalers.split("|")[0].replace("(keda-hpa-)?", "").replace("keda-hpa-", "")
 
     def alert(name: str, expr: str, for_: str, severity: str, summary: str, description: str, no_data: NoData,
@@ -76,10 +77,9 @@ def _alerts(workload: Workload, config: Config) -> tuple[Alert, ...]:
             ("While KEDA falls back the HPA reads active: see LLMAutoscalerTriggerFailing.",),
         ),
         alert(
-            "LLMAutoscalerTriggerFailing", f"sum(rate({failures}[{duration(config.window('rate'))}])) > 0", "10m",
-            "warning",
+            "LLMAutoscalerTriggerFailing", f"sum(increase({failures}[{window}])) > 0", "10m", "warning",
             f"KEDA cannot read a trigger of {title}",
-            f"The triggers of ScaledObject {keda} failed {{{{ $value | humanize }}}} times/s for 10 minutes: Prometheus or "
+            f"The triggers of ScaledObject {keda} failed {{{{ $value | humanize }}}} times in {window}: Prometheus or "
             "the sidecars do not answer, or the query is empty. After its failure threshold KEDA falls back: it holds "
             "what is there and adds nothing.",
             NoData("silent", "Without KEDA, or with its metrics not scraped, there is no such counter.",
@@ -96,7 +96,7 @@ def _alerts(workload: Workload, config: Config) -> tuple[Alert, ...]:
         ),
         alert(
             "LLMScalingSignalPartial",
-            f"1\n-\ncount(\n{_indented(scaling.ready_pods(workload, signal, config))}\n)\n/ ({ready} > 0)\n> 0", "10m",
+            f"1\n-\ncount(\n{indent(scaling.ready_pods(workload, signal, config))}\n)\n/ ({ready} > 0)\n> 0", "10m",
             "warning",
             f"Some pods of {title} do not serve their scaling signal",
             f"{{{{ $value | humanizePercentage }}}} of the ready pods of {title} serve no {signal.metric}. They are taken "
@@ -105,18 +105,14 @@ def _alerts(workload: Workload, config: Config) -> tuple[Alert, ...]:
         ),
         alert(
             "LLMAutoscalerAtMaximum",
-            f"avg(\n{_indented(scaling.ready_pods(workload, signal, config))}\n)\n> {number(round(goal * (1 + TOLERANCE), 6))}"
+            f"avg(\n{indent(scaling.ready_pods(workload, signal, config))}\n)\n> {number(round(goal * (1 + TOLERANCE), 6))}"
             f"\nand\nmax({current}) >= max({highest})", "15m", "warning",
             f"{title} is at its maximum of replicas and over its target",
-            f"The mean {signal.metric} of {title} is {{{{ $value | humanize }}}} (target {number(goal)}) and its HPA has "
+            f"The mean {signal.metric} of {title} is " '{{ printf "%.2f" $value }}' f" (target {number(goal)}) and its HPA has "
             "no replica left to add: objectives break as load grows.",
             NoData("silent", "Without the signal nothing is known of the load.", "LLMScalingSignalAbsent"),
         ),
     )
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 __all__ = ["NAMES", "groups"]

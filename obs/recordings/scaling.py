@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from obs.catalog.scaling import ScalingSignal
 from obs.config import Config, Workload
 from obs.model.rule import Group, Recording
-from obs.promql import by, escape_regex, number, on, quote, selector
+from obs.promql import block, by, escape_regex, indent, number, on, quote, selector
 
 PERCENT = 100
 """KEDA before 2.18 cuts a target to a whole number when it falls back: 0.75 became 0, and the fallback the minimum
@@ -87,8 +87,7 @@ def ready_pods(workload: Workload, signal: ScalingSignal, config: Config) -> str
 
 def total(workload: Workload, signal: ScalingSignal, config: Config) -> str:
     """The signal of all ready pods, in the signal's own unit: what ``AverageValue`` wants."""
-    inner = "\n".join(f"  {line}" for line in ready_pods(workload, signal, config).splitlines())
-    return f"avg(\n{inner}\n)\n* {replicas(workload, ready=True)}"
+    return f"avg(\n{indent(ready_pods(workload, signal, config))}\n)\n* {replicas(workload, ready=True)}"
 
 
 def keda(workload: Workload, signal: ScalingSignal, config: Config) -> str:
@@ -105,8 +104,8 @@ def keda_target(signal: ScalingSignal, value: float) -> str:
 def holding(workload: Workload, signal: ScalingSignal, value: float, config: Config) -> str:
     """``keda``, or without data exactly the target: for KServe's InferenceService, which can neither set a fallback nor
     ``ignoreNullValues`` (kserve aaac4e2 reconcilers/keda/keda_reconciler.go), so that nothing would read as 0."""
-    inner = "\n".join(f"  {line}" for line in keda(workload, signal, config).splitlines())
-    return f"(\n{inner}\n)\nor\n{keda_target(signal, value)} * {replicas(workload, ready=False)}"
+    known = block(keda(workload, signal, config))
+    return f"{known}\nor\n{keda_target(signal, value)} * {replicas(workload, ready=False)}"
 
 
 def recorded(signal: ScalingSignal) -> str:

@@ -28,7 +28,8 @@ def check(world: ManifestWorld) -> Iterator[Problem]:
     for scaler, trigger in world.triggers():
         one = trigger.manifest
         if trigger.target is None:
-            if scaler.form != "kserve" and trigger.type in ("prometheus", "metrics-api") and one.get(*trigger.target_at) is None:
+            named = scaler.form != "kserve" and trigger.type in ("prometheus", "metrics-api")
+            if named and one.get(*trigger.target_at) is None:
                 yield one.problem(trigger.target_at, "is not there", "write the target")
             continue
         if trigger.tree is not None:
