@@ -17,8 +17,8 @@ class ScalingSignal:
     """``key`` is its name in ``obs.yaml`` and in recorded series, ``metric`` the sidecar's gauge.
 
     ``pod`` is the pod's own value in the sidecar's /signals ("" where it has none). ``high`` is the highest target that
-    makes sense. ``ratio``: 1 is full (0.75 is written 75 % for KEDA). ``busy``: it stays above 0 while requests run, so
-    that low values allow a scale-in.
+    makes sense. ``ratio``: 1 is full (0.75 is written 75 % for KEDA), and ``ends``: more is not possible. ``busy``: it
+    stays above 0 while requests run, so that low values allow a scale-in.
     """
 
     key: str
@@ -27,6 +27,7 @@ class ScalingSignal:
     why: str
     pod: str = ""
     ratio: bool = True
+    ends: bool = False
     busy: bool = True
 
 
@@ -45,7 +46,8 @@ SIGNALS: tuple[ScalingSignal, ...] = (
                   "KV cache in use plus what waits for it, over its capacity"),
     # a gauge that ends at 1 must be able to pass target x 1.1, or it never scales up
     ScalingSignal("kv_usage_ratio", "llm_kv_cache_usage_ratio", 0.9,
-                  "a fraction that ends at 1: HPA acts only above target x 1.1, so a target over 0.9 never scales up"),
+                  "a fraction that ends at 1: HPA acts only above target x 1.1, so a target over 0.9 never scales up",
+                  ends=True),
     ScalingSignal("requests_running", "llm_requests_running", 100_000.0,
                   "requests that run in one pod", ratio=False),
     ScalingSignal("requests_waiting", "llm_requests_waiting", 100_000.0,
@@ -53,6 +55,11 @@ SIGNALS: tuple[ScalingSignal, ...] = (
 )
 
 BY_KEY = {signal.key: signal for signal in SIGNALS}
+
+#: Ratios of load to capacity, which exceed 1 when too much is asked for.
+UNBOUNDED = frozenset(
+    name for signal in SIGNALS if signal.ratio and not signal.ends for name in (signal.metric, signal.pod) if name
+)
 
 TARGETS: dict[str, float] = {"load_ratio": 0.75}
 """Where nothing is configured (see `obs simulate --compare` for how it was found)."""
