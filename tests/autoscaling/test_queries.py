@@ -34,6 +34,7 @@ WORLDS = {
     "unready": "b runs, is not ready, and its sidecar serves a value",
     "blind": "both run and no sidecar is there",
     "no-ksm": "both run and kube-state-metrics is gone",
+    "half-ksm": "both run and kube-state-metrics tells of pods only",
     "nothing": "no series at all",
 }
 PODS = {"a": "llama-7c9f8d6b5-aaaaa", "b": "llama-7c9f8d6b5-bbbbb"}
@@ -132,12 +133,14 @@ def _scrape(world: str, at: float, dead: float, load: Any, idle: Any) -> Iterato
             for (name, labels), value in shown.items():
                 if gone and world == "lingers":
                     continue  # simply no more samples
-                yield point(name, STALE_NAN if gone else value, pod=pod, job="sidecar", instance=pod, **dict(labels))
+                # a pod that must not count says something else
+                shown_value = 3 * value if letter == "b" and world in ("unready", "lingers") else value
+                yield point(name, STALE_NAN if gone else shown_value, pod=pod, job="sidecar", instance=pod, **dict(labels))
         if world != "no-ksm":
             deleted = gone and world != "dropout"
             ready = not (letter == "b" and ended and world == "unready")
             yield point("kube_pod_status_ready", STALE_NAN if deleted else float(ready), pod=pod, condition="true")
-    if world != "no-ksm":
+    if world not in ("no-ksm", "half-ksm"):
         left = 1.0 if ended and world in ("gone", "lingers", "unready") else 2.0
         yield point("kube_deployment_status_replicas_ready", left, deployment="llama")
         total = 1.0 if ended and world in ("gone", "lingers") else 2.0
@@ -175,7 +178,7 @@ def test_no_load_is_a_finite_0(recorded: Recorded) -> None:
     assert recorded.keda(keda_query("idle", 1)) == 0
 
 
-@pytest.mark.parametrize("world", ["blind", "no-ksm", "nothing"])
+@pytest.mark.parametrize("world", ["blind", "no-ksm", "half-ksm", "nothing"])
 def test_no_data_is_nothing_and_not_0(recorded: Recorded, world: str) -> None:
     assert recorded.ask(keda_query(world)) == []
     assert recorded.ask(keda_query(world, 1)) == []
@@ -237,6 +240,9 @@ def test_pods_metric(recorded: Recorded, world: str) -> None:
     found = {dict(s.labels)["pod"]: s.value for s in recorded.server.client.query(query, recorded.at)}
     missing = {"dropout": [PODS["b"]], "blind": there}.get(world, [])
     value = 0.0 if world == "idle" else recorded.load
+    if world == "unready":  # HPA itself looks at readiness for CPU only: the sidecar must withhold, and does
+        found.pop(PODS["b"])
+        there.remove(PODS["b"])
     assert found == {pod: pytest.approx(value) for pod in there if pod not in missing}
     assert recorded.server.client.query(str(rule["seriesQuery"]), recorded.at)
 
