@@ -108,6 +108,7 @@ def _check_manifests(world: ManifestWorld, result: _Result) -> None:
     result.problems = sorted({*result.problems, *problems})
     result.silenced += silenced + more
     result.objects, result.queries = len(world.manifests), world.count
+    result.passed_over += world.passed_over
 
 
 def _check_rules(args: argparse.Namespace, config: Config) -> _Result:
@@ -242,7 +243,8 @@ def _summary(result: _Result) -> str:
     if result.silenced:
         text += f", {result.silenced} silenced by obs:ignore"
     if result.passed_over:
-        text += f"; passed over {len(result.passed_over)} files that are neither rules nor dashboards"
+        others = "neither rules nor dashboards" if not result.objects else "none of these"
+        text += f"; passed over {len(result.passed_over)} files that are {others}"
     if result.not_run:
         text += f"; NOT RUN: {', '.join(result.not_run)}"
     if result.problems:

@@ -120,10 +120,10 @@ FOUND: dict[str, list[tuple[int, str, str, str]]] = {
         (4, "adapter-rule", "prometheus-adapter", "rules.custom[0].resources"),
         (5, "adapter-rule", "prometheus-adapter", "rules.custom[0].name.as"),
         (6, "adapter-rule", "prometheus-adapter", "rules.custom[0].metricsQuery"),
-        (6, "adapter-rule", "prometheus-adapter", "rules.custom[0].metricsQuery"),
         (9, "adapter-rule", "prometheus-adapter", "rules.custom[1].name.as"),
-        (12, "scaler-metric-name", "prometheus-adapter", "rules.external[0].seriesQuery"),
-        (15, "adapter-rule", "prometheus-adapter", "rules.external[0].metricsQuery"),
+        (10, "adapter-rule", "prometheus-adapter", "rules.custom[1].metricsQuery"),
+        (17, "scaler-metric-name", "prometheus-adapter", "rules.external[0].seriesQuery"),
+        (20, "adapter-rule", "prometheus-adapter", "rules.external[0].metricsQuery"),
     ],
     "scaler-double": [
         (18, "scaler-double", "ScaledObject ml/llm", "spec.scaleTargetRef"),
@@ -208,7 +208,8 @@ def test_each_check_finds_its_example(name: str) -> None:
 
 
 def test_every_check_has_an_example_and_an_explanation() -> None:
-    assert {check.ID for check in manifests.CHECKS} == set(FOUND) == {path.stem for path in DATA.glob("*.yaml")}
+    assert {check.ID for check in manifests.CHECKS} - {"manifest-readable"} == set(FOUND)
+    assert set(FOUND) == {path.stem for path in DATA.glob("*.yaml")}
     texts = {entry.id: entry.explanation for entry in registry.entries()}
     for check in manifests.CHECKS:
         assert "Bad" in texts[check.ID], check.ID
@@ -430,6 +431,48 @@ def test_two_folders_beside_each_other_are_overlays(tmp_path: Path) -> None:
     assert {problem.check for problem in found} == {"scaler-double"}
 
 
+def test_a_sum_of_the_adapter_is_not_compared_as_it_is() -> None:
+    """production-stack's tutorial 10: the queue of the namespace against 1."""
+    text = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: llm, namespace: ml}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: llm}
+  minReplicas: 2
+  maxReplicas: 12
+  metrics:
+  - type: Object
+    object:
+      metric: {name: running}
+      describedObject: {apiVersion: v1, kind: Namespace, name: ml}
+      target: {type: TYPE, value: 20, averageValue: 20}
+---
+rules:
+- seriesQuery: '{__name__=~"^vllm:num_requests_running$"}'
+  resources: {overrides: {namespace: {resource: namespace}}}
+  name: {as: running}
+  metricsQuery: sum by (namespace) (<<.Series>>{<<.LabelMatchers>>})
+"""
+    assert ids(text.replace("TYPE", "Value")) == {"scaler-aggregation"}
+    assert ids(text.replace("TYPE", "AverageValue")) == set()
+
+
+def test_knative_wakes_a_service_from_zero() -> None:
+    text = """
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: llm, namespace: ml, annotations: {serving.kserve.io/deploymentMode: MODE}}
+spec: {predictor: {minReplicas: 0, terminationGracePeriodSeconds: 330, model: {}}}
+"""
+    assert ids(text.replace("MODE", "Standard")) == {"scaler-min-replicas"}
+    assert ids(text.replace("MODE", "Knative")) == set()
+
+
+def test_the_same_object_twice_is_one() -> None:
+    assert ids(hpa() + "---" + hpa()) == set()
+
+
 def test_objects_of_a_list_have_their_own_lines() -> None:
     text = "apiVersion: v1\nkind: List\nitems:\n" + "\n".join(
         f"- {hpa(target='2').strip()}".replace("\n", "\n  ").splitlines()
@@ -470,8 +513,21 @@ def test_no_yaml_is_one_line(text: str, line: str) -> None:
     assert str(caught.value) == line
 
 
+def test_a_template_in_a_folder_is_a_finding_and_the_rest_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("kind: ScaledObject\nmetadata: {name: {{ .Values.name }}}\n")
+    (tmp_path / "b.yaml").write_text(hpa(target="2"))
+    (tmp_path / "other.yaml").write_text("{{ .Values.x }}: [")
+    world = manifests.load(parse_config(""), [tmp_path])
+    found = sorted(registry.run_manifests(world))
+    assert [(Path(p.path).name, p.line, p.check) for p in found] == [
+        ("a.yaml", 2, "manifest-readable"), ("b.yaml", 12, "scaler-target")]
+    assert found[0].mend == "render the template first (helm template, kustomize build)"
+    assert [Path(path).name for path in world.passed_over] == ["other.yaml"]
+
+
 def test_odd_objects_are_no_crash() -> None:
-    for text in ("", "[]", "3", "kind: ScaledObject\napiVersion: keda.sh/v1alpha1\n", "apiVersion: autoscaling/v2\n"
+    for text in ("", "[]", "3", "---\n---\n# nothing\n---\nkind: 3\n",
+                 "kind: ScaledObject\napiVersion: keda.sh/v1alpha1\n", "apiVersion: autoscaling/v2\n"
                  "kind: HorizontalPodAutoscaler\nspec: {metrics: [3, {type: Pods}, {type: 4, pods: []}], behavior: []}\n",
                  "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nspec: {predictor: {autoScaling: []}}\n",
                  "rules: [{seriesQuery: '{'}]", "rules: {custom: 3}", "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\n"

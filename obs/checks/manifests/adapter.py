@@ -30,10 +30,11 @@ def check(world: ManifestWorld) -> Iterator[Problem]:
         if not re.search(r"\.LabelMatchers\b|\.LabelValuesByName\b", rule.query):
             yield one.problem((*rule.at, "metricsQuery"), "ignores <<.LabelMatchers>>: it adds up every namespace and service",
                               "write <<.Series>>{<<.LabelMatchers>>}")
-        if not rule.external and not re.search(r"\.GroupBy\b|\.GroupBySlice\b", rule.query):
+        resources = rule.data.get("resources")
+        per_pod = "pod" in str(resources) or "template" in str(resources)
+        if not rule.external and per_pod and not re.search(r"\.GroupBy\b|\.GroupBySlice\b", rule.query):
             yield one.problem((*rule.at, "metricsQuery"), "ignores <<.GroupBy>>: it has one value for all pods",
                               "write by (<<.GroupBy>>)")
-        resources = rule.data.get("resources")
         if not rule.external and not (isinstance(resources, dict) and resources):
             yield one.problem((*rule.at, "resources"), "is not there: the series belong to no namespace and pod",
                               "write overrides for namespace and pod")

@@ -15,12 +15,14 @@ Mend:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from obs.checks.manifests import queries, roles
 from obs.checks.manifests.objects import text
 from obs.checks.manifests.scalers import Scaler, Trigger
 from obs.checks.manifests.world import ManifestWorld
+from obs.engines import metric_owners
 from obs.model.problem import Problem
 
 ID = "scaler-aggregation"
@@ -34,10 +36,24 @@ def check(world: ManifestWorld) -> Iterator[Problem]:
             yield from _query(scaler, trigger)
         elif trigger.type == "metrics-api":
             yield from _metrics_api(trigger)
+        elif trigger.type in ("Object", "External") and trigger.metric_type == "Value" and _adds_up(world, trigger):
+            yield trigger.manifest.problem(
+                trigger.metric_at, f"the adapter's rule for {trigger.metric} adds up the pods, and Value compares that as it "
+                "is: each replica added asks for more", "use an External metric with AverageValue, or Pods metrics",
+            )
         elif trigger.type == "Pods" and trigger.metric_type != "AverageValue":
             yield trigger.manifest.problem((*trigger.at, "pods", "target", "type"),
                                            f"a Pods metric takes AverageValue only, not {trigger.metric_type or 'nothing'}",
                                            "write type: AverageValue and averageValue")
+
+
+def _adds_up(world: ManifestWorld, trigger: Trigger) -> bool:
+    """Whether a rule of the adapter serves the sum of an engine's series over the pods."""
+    return any(
+        re.match(r"\s*sum\b", rule.query) and any(metric_owners(name) for name in rule.selectors)
+        for rule in world.adapter_rules
+        if rule.external == (trigger.type == "External") and rule.serves(trigger.metric)
+    )
 
 
 def _query(scaler: Scaler, trigger: Trigger) -> Iterator[Problem]:

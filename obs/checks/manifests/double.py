@@ -39,6 +39,8 @@ def check(world: ManifestWorld) -> Iterator[Problem]:
 
 
 def _together(one: Scaler, other: Scaler) -> bool:
-    """Whether the folder of one file is that of the other, or around it."""
+    """Whether they are two objects, and the folder of one file is that of the other, or around it."""
+    if one.manifest.subject == other.manifest.subject:
+        return False  # the same object, given twice
     first, second = Path(one.manifest.path).parent, Path(other.manifest.path).parent
     return first == second or first in second.parents or second in first.parents

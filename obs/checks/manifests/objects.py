@@ -130,8 +130,8 @@ def parse(path: str, source: str) -> list[Manifest]:
     """The objects of a YAML text, and prometheus-adapter's configuration (``rules`` with ``seriesQuery``), which is
     none. ``InputError`` when it is no YAML."""
     try:
-        nodes = [node for node in yaml.compose_all(source, Loader=yaml.SafeLoader) if node is not None]
-        values = [value for value in yaml.safe_load_all(source) if value is not None]
+        nodes = list(yaml.compose_all(source, Loader=yaml.SafeLoader))
+        values = list(yaml.safe_load_all(source))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark is not None else path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from obs.checks.manifests import (
     polling,
     query_nan,
     query_zero,
+    readable,
     replicas,
     scale_in,
     signal,
@@ -47,6 +49,7 @@ class Check(Protocol):
 
 
 CHECKS: tuple[Check, ...] = (
+    readable,
     null_values,
     strings,
     fallback,
@@ -69,21 +72,44 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
+_SCALES = re.compile(r"\b(HorizontalPodAutoscaler|ScaledObject|InferenceService|LLMInferenceService|seriesQuery)\b")
+
+
 def load(config: Config, paths: Sequence[Path]) -> ManifestWorld:
-    """The objects of YAML files and of folders of them. ``InputError`` when one cannot be read or there is none."""
+    """The objects of YAML files and of folders of them. A file of a folder that is no YAML is passed over, or a finding
+    when it names a scaler. ``InputError`` when a named file cannot be read, or there is no object."""
     manifests: list[Manifest] = []
     rules: list[RuleFile] = []
+    passed_over: list[str] = []
+    unreadable: list[Problem] = []
     for path in paths:
         before = len(manifests)
         for file in _files(path):
             source = read_text(file)
-            manifests += parse(str(file), source)
-            found = parse_rules(str(file), source)
+            try:
+                manifests += parse(str(file), source)
+                found = parse_rules(str(file), source)
+            except InputError as error:
+                if not path.is_dir():
+                    raise
+                if _SCALES.search(source):
+                    unreadable.append(_unreadable(file, str(error)))
+                else:
+                    passed_over.append(str(file))
+                continue
             if found is not None:
                 rules.append(found)
-        if len(manifests) == before:
+        if len(manifests) == before and not unreadable:
             raise InputError(f"{path}: holds no Kubernetes object; name a YAML file or a folder of them")
-    return ManifestWorld(config, tuple(manifests), tuple(rules))
+    return ManifestWorld(config, tuple(manifests), tuple(rules), tuple(passed_over), tuple(unreadable))
+
+
+def _unreadable(file: Path, text: str) -> Problem:
+    """The line of an InputError about YAML as a finding."""
+    found = re.match(rf"{re.escape(str(file))}(?::(\d+))?: (.*); ([^;]*)$", text)
+    if found is None:
+        return Problem(str(file), 0, readable.ID, file.name, text, "mend the syntax")
+    return Problem(str(file), int(found[1] or 0), readable.ID, file.name, found[2], found[3])
 
 
 def _files(path: Path) -> list[Path]:

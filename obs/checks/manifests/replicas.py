@@ -2,7 +2,7 @@
 
 The signals live in the pods: at 0 replicas there is no series, the result is empty, and nothing wakes the service
 (llm-d/llm-d#2492). A trigger outside (a gateway's queue, a message queue) can. KEDA's minReplicaCount is 0 when it is left
-out. KServe's `minReplicas: 0` is the same.
+out. KServe's `minReplicas: 0` is the same, but in its Knative mode, where the activator wakes the service.
 
 Bad:
     minReplicaCount: 0
@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from obs.checks.manifests import roles
-from obs.checks.manifests.objects import number
-from obs.checks.manifests.scalers import Trigger
+from obs.checks.manifests.objects import number, text
+from obs.checks.manifests.scalers import MODE, Trigger
 from obs.checks.manifests.world import ManifestWorld
 from obs.model.problem import Problem
 
@@ -30,7 +30,8 @@ _INSIDE = frozenset({"cpu", "memory", "Pods", "Resource", "ContainerResource", "
 def check(world: ManifestWorld) -> Iterator[Problem]:
     for scaler in world.scalers:
         one = scaler.manifest
-        outside = any(map(_outside, scaler.triggers))
+        knative = text(one.get("metadata", "annotations", MODE)) in ("Serverless", "Knative")
+        outside = knative or any(map(_outside, scaler.triggers))
         if scaler.least < 1 and not outside:
             given = "is 0" if one.get(*scaler.least_at) is not None else "is not there, which means 0"
             yield one.problem(scaler.least_at, f"{given}: without pods there is no signal, and nothing wakes the service",

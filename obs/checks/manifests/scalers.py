@@ -95,7 +95,7 @@ class AdapterRule:
             tree = parse(text(self.data.get("seriesQuery")))
         except ValueError:
             return ("",)
-        return tuple(part.name for part in tree.walk() if isinstance(part, Selector)) or ("",)
+        return tuple(name for part in tree.walk() if isinstance(part, Selector) for name in _names(part)) or ("",)
 
     def serves(self, metric: str) -> bool:
         """Whether it may serve a metric of that name."""
@@ -162,6 +162,15 @@ def _rules(manifest: Manifest, data: Any, at: Keys) -> Iterator[AdapterRule]:
             if isinstance(rule, dict) and "seriesQuery" in rule:
                 place = at if manifest.kind else (*at, *keys, index)
                 yield AdapterRule(manifest, place, rule, external)
+
+
+def _names(part: Selector) -> list[str]:
+    """Its name, or those of a plain alternation of names."""
+    for matcher in part.matchers:
+        if matcher.name == "__name__" and matcher.op == "=~":
+            found = matcher.value.removeprefix("^").removesuffix("$")
+            return re.split(r"[|()]+", found.strip("()")) if re.fullmatch(r"[\w:|()]+", found) else [""]
+    return [part.name]
 
 
 # --- each form ------------------------------------------------------------------------------------------------

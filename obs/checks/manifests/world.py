@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from obs.catalog.scaling import LONGEST_GENERATION
@@ -13,16 +13,20 @@ from obs.checks.rulefiles import Rule, RuleFile, Text
 from obs.checks.syntax import Selector, parse
 from obs.checks.world import World
 from obs.config import Config
+from obs.model.problem import Problem
 from obs.recordings.scaling import target
 
 
 @dataclass(eq=False)
 class ManifestWorld:
-    """``rule_files``: rules among the manifests, whose series the queries may read."""
+    """``rule_files``: rules among the manifests, whose series the queries may read. ``passed_over``: files that are no
+    YAML and name no scaler; ``unreadable``: a finding for each that names one."""
 
     config: Config
     manifests: tuple[Manifest, ...] = ()
-    rule_files: tuple[RuleFile, ...] = field(default=())
+    rule_files: tuple[RuleFile, ...] = ()
+    passed_over: tuple[str, ...] = ()
+    unreadable: tuple[Problem, ...] = ()
 
     @cached_property
     def scalers(self) -> tuple[Scaler, ...]:
