@@ -159,8 +159,11 @@ def hpa(value: float, target: float, replicas: int) -> int:
 
 
 def test_the_recording_is_what_it_should_be(recorded: Recorded) -> None:
+    """Saturated: a load far above 1, a queue, and a KV cache that is a fraction whatever vLLM calls it."""
     assert recorded.load > 1.5
     assert recorded.waiting > 5
+    (usage,) = recorded.ask('max(llm_kv_cache_usage_ratio{namespace="busy"})')
+    assert 0.9 < usage <= 1
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,13 @@ from obs.checks import registry
 from obs.checks.manifests import registry as manifests
 from obs.checks.manifests.objects import parse, quantity
 from obs.checks.manifests.roles import role
+from obs.cli.main import main
 from obs.config import parse_config
 from obs.errors import InputError
 from obs.model.problem import Problem
 from obs.render.autoscaling import files
 
+Obs = Callable[..., tuple[int, str, str]]
 DATA = Path(__file__).parent / "data" / "manifests"
 
 #: file (named after its check) → (line, check, object, field), of errors and warnings.
@@ -195,6 +196,18 @@ spec:
   - type: Pods
     pods: {{metric: {{name: {metric}}}, target: {{type: AverageValue, averageValue: {target}}}}}
 """
+
+
+@pytest.fixture
+def obs(capsys: pytest.CaptureFixture[str]) -> Obs:
+    """``obs(word, …)`` runs a command here: (exit code, standard output, standard error)."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(words)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
 
 
 # --- the examples ---------------------------------------------------------------------------------------------
@@ -482,7 +495,7 @@ def test_objects_of_a_list_have_their_own_lines() -> None:
     assert "averageValue: 2" in text.splitlines()[problem.line - 1]
 
 
-def test_comments_silence_a_check_for_their_object(tmp_path: Path) -> None:
+def test_comments_silence_a_check_for_their_object(tmp_path: Path, obs: Obs) -> None:
     file = tmp_path / "m.yaml"
     file.write_text(
         "# obs:ignore scaler-target we plan for broken objectives\n" + hpa(target="2").strip()
@@ -490,10 +503,9 @@ def test_comments_silence_a_check_for_their_object(tmp_path: Path) -> None:
         + "\n---\n# obs:ignore scaler-tarqet x\n# obs:ignore scaler-target\n"
         + hpa(target="2").strip().replace("name: llm,", "name: third,").replace("name: llm}", "name: third}")
     )
-    done = subprocess.run([sys.executable, "-m", "obs", "check", "--manifests", str(file), "--format", "json"],
-                          capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr
-    report = json.loads(done.stdout)
+    code, out, _ = obs("check", "--manifests", str(file), "--format", "json")
+    assert code == 1
+    report = json.loads(out)
     assert report["summary"]["silenced"] == 1
     assert [(p["subject"], p["check"], p["level"]) for p in report["problems"] if p["check"] != "scaler-double"] == [
         ("HorizontalPodAutoscaler ml/other", "suppression", "info"), ("obs:ignore", "suppression", "error"),
@@ -530,35 +542,48 @@ def test_odd_objects_are_no_crash() -> None:
                  "kind: ScaledObject\napiVersion: keda.sh/v1alpha1\n", "apiVersion: autoscaling/v2\n"
                  "kind: HorizontalPodAutoscaler\nspec: {metrics: [3, {type: Pods}, {type: 4, pods: []}], behavior: []}\n",
                  "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nspec: {predictor: {autoScaling: []}}\n",
+                 keda(threshold="1e999"), keda(threshold="nan"), hpa(behavior="{scaleUp: {stabilizationWindowSeconds: .inf}}"),
                  "rules: [{seriesQuery: '{'}]", "rules: {custom: 3}", "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\n"
                  "spec: {triggers: [{type: prometheus, metadata: {query: 3, threshold: [1]}}], minReplicaCount: two}\n",
                  "kind: ConfigMap\napiVersion: v1\ndata: {a: 'seriesQuery: [', b: 'seriesQuery'}"):  # fmt: skip
         problems(text)
 
 
-def test_the_command(tmp_path: Path) -> None:
-    def obs(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "obs", "check", *words], capture_output=True, text=True, check=False,
-                              cwd=DATA)
-
-    done = obs("--manifests", "scaler-null-values.yaml")
-    assert done.returncode == 1
-    assert done.stdout.startswith(
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obs: Obs) -> None:
+    monkeypatch.chdir(DATA)
+    code, out, _ = obs("check", "--manifests", "scaler-null-values.yaml")
+    assert code == 1
+    assert out.startswith(
         "scaler-null-values.yaml:11: error: ScaledObject ml/llm [scaler-null-values]\n"
         "    at:   spec.triggers[0].metadata.ignoreNullValues\n"
         "    why:  is not set: an empty result, NaN or Inf counts as 0 and scales in\n"
         '    mend: write ignoreNullValues: "false"\n'
     )
-    assert "2 objects, 2 queries of scalers: 2 errors, 0 warnings" in done.stdout
-    github = obs("--manifests", "scaler-null-values.yaml", "--format", "github").stdout.splitlines()[0]
+    assert "2 objects, 2 queries of scalers: 2 errors, 0 warnings" in out
+    github = obs("check", "--manifests", "scaler-null-values.yaml", "--format", "github")[1].splitlines()[0]
     assert github.startswith("::error file=scaler-null-values.yaml,line=11,title=scaler-null-values::ScaledObject ml/llm:")
     (tmp_path / "ok.yaml").write_text(hpa())
-    done = obs("--manifests", str(tmp_path / "ok.yaml"))
-    assert (done.returncode, done.stdout) == (0, "1 objects, 0 queries of scalers: 0 errors, 0 warnings\n")
+    assert obs("check", "--manifests", str(tmp_path / "ok.yaml")) == (
+        0, "1 objects, 0 queries of scalers: 0 errors, 0 warnings\n", "")
     (tmp_path / "empty").mkdir()
-    done = obs("--manifests", str(tmp_path / "empty"))
-    assert done.returncode == 2
-    assert done.stderr.endswith("holds no Kubernetes object; name a YAML file or a folder of them\n")
-    done = obs("--manifests", str(tmp_path / "nowhere.yaml"))
-    assert done.returncode == 2
-    assert "cannot be read" in done.stderr
+    code, _, err = obs("check", "--manifests", str(tmp_path / "empty"))
+    assert code == 2
+    assert err.endswith("holds no Kubernetes object; name a YAML file or a folder of them\n")
+    code, _, err = obs("check", "--manifests", str(tmp_path / "nowhere.yaml"))
+    assert code == 2
+    assert "cannot be read" in err
+
+
+def test_a_pack_checks_its_own_manifests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obs: Obs) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "obs.yaml").write_text(
+        "autoscaling: {workloads: [{name: a, namespace: x, engine: vllm, max_replicas: 3}]}"
+    )
+    assert obs("build")[0] == 0
+    file = tmp_path / "exporters" / "autoscaling" / "keda-prometheus" / "x.a.yaml"
+    file.write_text(file.read_text().replace("ignoreNullValues: 'false'", "ignoreNullValues: 'true'"))
+    report = json.loads(obs("check", "--static", "--format", "json")[1])
+    assert report["summary"]["objects"] == 8
+    found = [p["path"] for p in report["problems"] if p["check"] == "scaler-null-values"]
+    assert found == ["exporters/autoscaling/keda-prometheus/x.a.yaml"]
+    assert {p["check"] for p in report["problems"]} == {"scaler-null-values", "runbook"}  # the runbooks are not built

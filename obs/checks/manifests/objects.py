@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -100,15 +101,14 @@ def spelled(keys: Keys) -> str:
 
 
 def number(value: Any) -> float | None:
-    """A number, or one written as text (KEDA's metadata are all text)."""
+    """A finite number, or one written as text (KEDA's metadata are all text)."""
     if isinstance(value, bool):
         return None
-    if isinstance(value, int | float):
-        return float(value)
     try:
-        return float(text(value))
-    except ValueError:
+        found = float(value if isinstance(value, int | float) else text(value))
+    except (ValueError, OverflowError):
         return None
+    return found if math.isfinite(found) else None
 
 
 _SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1024.0,
@@ -120,10 +120,8 @@ def quantity(value: Any) -> float | None:
     match = re.fullmatch(r"([+-]?[\d.]+(?:[eE][+-]?\d+)?)([numkMGT]?|[KMGT]i)", text(value).strip())
     if match is None:
         return number(value)
-    try:
-        return float(match[1]) * _SUFFIXES[match[2]]
-    except ValueError:
-        return None
+    found = number(match[1])
+    return None if found is None else found * _SUFFIXES[match[2]]
 
 
 def parse(path: str, source: str) -> list[Manifest]:
