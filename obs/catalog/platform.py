@@ -30,9 +30,7 @@ METRICS: tuple[Metric, ...] = (
            values={"condition": ("true", "false", "unknown")}, evidence="documented",
            source=f"{_KSM}/pod-metrics.md"),
     _hpa("kube_horizontalpodautoscaler_spec_max_replicas", unit="replicas", help="Most replicas that it may make."),
-    _hpa("kube_horizontalpodautoscaler_spec_min_replicas", unit="replicas", help="Fewest replicas that it may make."),
     _hpa("kube_horizontalpodautoscaler_status_current_replicas", unit="replicas", help="Replicas that it sees."),
-    _hpa("kube_horizontalpodautoscaler_status_desired_replicas", unit="replicas", help="Replicas that it wants."),
     _hpa("kube_horizontalpodautoscaler_status_condition", unit="1", help="A condition of the autoscaler.",
          labels=("namespace", "horizontalpodautoscaler", "condition", "status"),
          values={"status": ("true", "false", "unknown")}),
@@ -40,8 +38,6 @@ METRICS: tuple[Metric, ...] = (
     # labels are honoured, so no rule may select by it.
     _keda("keda_scaler_detail_errors_total", "counter", "errors", "Errors of a trigger (KEDA 2.14 and later).",
           labels=("namespace", "metric", "scaledObject", "scaler", "triggerIndex", "type"), since="2.14"),
-    _keda("keda_scaled_object_paused", "gauge", "1", "Whether a ScaledObject is paused (KEDA 2.13 and later).",
-          labels=("namespace", "scaledObject"), since="2.13"),
 )
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

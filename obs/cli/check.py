@@ -84,13 +84,11 @@ def _check(args: argparse.Namespace) -> _Result:
 
     config = load_config(args.config)
     folders = list(args.manifests)
+    own = not args.paths and not folders
     built = Path("exporters/autoscaling")
-    if not args.paths and not folders and any(built.glob("*.yaml")):
-        folders = [built]  # those of the pack
-        args.manifests = []
-    result = _Result([], 0, 0, 0)
-    if args.paths or not args.manifests:
-        result = _check_rules(args, config)
+    if own and any(built.glob("*.yaml")):
+        folders = [built]  # the pack's
+    result = _check_rules(args, config) if own or args.paths else _Result([], 0, 0, 0)
     if folders:
         _check_manifests(manifests.load(config, folders), result)
     return result

@@ -95,7 +95,7 @@ def _variants(workload: Workload, config: Config) -> dict[str, tuple[str, Sequen
     )
     found["hpa-external"] = (
         f"{alone}{external} HPA on recorded totals. Needs prometheus-adapter.yaml, prometheusrule.yaml and "
-        "kube-state-metrics.",
+        "kube-state-metrics. Not beside KEDA: both serve external.metrics.k8s.io, which has one owner per cluster.",
         (hpa(workload, "External"),),
     )
     if workload.kind != "InferenceService":

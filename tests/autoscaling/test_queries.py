@@ -21,6 +21,7 @@ from obs.sidecar.collector import families
 from obs.sidecar.sampler import Work
 from obs.sidecar.settings import ModelSettings, Settings
 from obs.sidecar.signals import Signals
+from obs.sidecar.view import as_json
 
 pytestmark = pytest.mark.prometheus
 
@@ -213,6 +214,26 @@ def test_trap_54_a_sidecar_that_warms_up_serves_nothing() -> None:
     pod.feed(15.0, samples(vllm(generation=90600)))
     values = {name: value for (name, labels), value in _served(pod, 15.0).items() if "signal" not in dict(labels)}
     assert values["llm_decode_throughput_tokens_per_second"] == 40
+
+
+def test_metrics_api_reads_what_the_sidecar_s_signals_have() -> None:
+    """KEDA takes the value at the path of each pod's /signals, and an absent one as that pod's error."""
+    config = parse_config("autoscaling: {workloads: [{name: llama, namespace: x, engine: vllm, max_replicas: 3, targets: "
+                          "{load_ratio: 0.75, saturation_ratio: 0.9}}]}")
+    text = files(all_groups(config), config)["exporters/autoscaling/keda-metrics-api/x.llama.yaml"]
+    service, scaled = yaml.safe_load_all(text)
+    settings = Settings(interval=5.0, models={"*": ModelSettings(decode_capacity=400)})
+    pod = Signals(settings)
+    triggers = [trigger["metadata"] for trigger in scaled["spec"]["triggers"]]
+    assert len(triggers) == 2
+    for at in (0.0, 5.0):
+        pod.feed(at, samples(vllm(generation=1000 + at)))
+        shown = as_json(pod.snapshot(at), None)
+        for metadata in triggers:
+            section, name = metadata["valueLocation"].split(".")
+            assert (name in shown[section]) == (at > 0)  # the first sample gives no signal
+            host = metadata["url"].removeprefix("http://").split("/")[0]
+            assert host == f"{service['metadata']['name']}.x.svc.cluster.local:{service['spec']['ports'][0]['port']}"
 
 
 # --- HPA through prometheus-adapter ------------------------------------------------------------------------------

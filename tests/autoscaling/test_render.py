@@ -18,6 +18,7 @@ import yaml
 
 from obs.alerts.registry import all_groups
 from obs.build import render_all, write
+from obs.catalog import platform
 from obs.catalog.scaling import SIGNALS
 from obs.config import parse_config
 from obs.engines import metric_owners
@@ -178,6 +179,19 @@ def test_each_names_what_is_scaled() -> None:
              for name, path, one in ALL if name == "every" and "scaleTargetRef" in one.get("spec", {})}
     assert set(found.values()) == {"set", "isvc-predictor"}
     assert all(name == scaled for (_, name), scaled in found.items())
+
+
+def test_kserve_s_class_and_mode() -> None:
+    found = {name: one["metadata"]["annotations"] for name, path, one in ALL if one.get("kind") == "InferenceService"}
+    assert found == {
+        name: {"serving.kserve.io/autoscalerClass": "keda", "serving.kserve.io/deploymentMode": mode}
+        for name, mode in (("example", "Standard"), ("every", "RawDeployment"))
+    }
+
+
+def test_every_series_of_the_platform_is_used() -> None:
+    texts = "".join(str(one) for _, _, one in ALL)
+    assert [name for name in platform.BY_NAME if name not in texts and name != "kube_statefulset_status_replicas"] == []
 
 
 def test_trap_42_null_values_are_refused_and_the_fallback_holds_as_text() -> None:
