@@ -305,6 +305,16 @@ def test_a_waiting_trigger_beside_a_busy_one_is_safe() -> None:
     assert "scaler-scale-in" not in ids(unknown)
 
 
+def test_a_condition_is_not_the_value() -> None:
+    """What stands right of `and` decides whether there is a value, and is none itself."""
+    replicas = "max(kube_deployment_status_replicas_ready)"
+    guarded = f"100 * avg(llm_scaling_load_ratio) * {replicas} and on () {replicas} > 0"
+    assert ids(keda(guarded, "100")) == set()
+    assert ids(keda(guarded, "101")) == {"scaler-target"}
+    waiting = f"avg(vllm:num_requests_waiting) * {replicas} and on () avg(vllm:num_requests_running) > 0"
+    assert ids(keda(waiting, "5")) == {"scaler-scale-in"}
+
+
 def test_the_names_of_the_adapter_lead_to_the_series() -> None:
     rule = """
 ---
@@ -330,6 +340,24 @@ data:
       metricsQuery: max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
 """
     assert ids(hpa("gpu", '"80"') + recorded) == {"scaler-signal"}
+
+
+def test_an_external_metric_leads_through_the_recording_rule_to_the_series(tmp_path: Path) -> None:
+    from obs.alerts.registry import all_groups
+
+    config = parse_config("autoscaling: {workloads: [{name: a, namespace: x, engine: vllm, max_replicas: 3, targets: "
+                          "{kv_usage_ratio: 0.9}}]}")
+    for path, text in files(all_groups(config), config).items():
+        if "hpa-external" in path or "prometheus" in Path(path).name:
+            (tmp_path / Path(path).name).write_text(text.replace("averageValue: 900m", "averageValue: 950m"))
+    # without obs.yaml: the PrometheusRule among the files tells what is recorded
+    (problem,) = registry.run_manifests(manifests.load(parse_config(""), [tmp_path]))
+    assert (problem.check, problem.place) == ("scaler-target", "spec.metrics[0].external.target.averageValue")
+
+
+def test_a_load_may_exceed_1_and_a_usage_not(say: Callable[..., list[Problem]]) -> None:
+    assert say("threshold-unit", "llm_scaling_load_ratio > 1.1", "llm_pod_saturation_ratio > 2") == []
+    assert len(say("threshold-unit", "llm_kv_cache_usage_ratio > 1.1")) == 1
 
 
 def test_promql_of_a_query_is_checked_too() -> None:
@@ -382,6 +410,12 @@ def test_trap_44_zero_replicas_with_a_signal_in_the_pods() -> None:
     metadata: {bootstrapServers: "kafka:9092", consumerGroup: g, topic: t, lagThreshold: "5"}
 """
     assert ids(keda(least=0, extra=outside)) == set()
+    inside = """
+  - type: memory
+    metricType: Utilization
+    metadata: {value: "80"}
+"""
+    assert "scaler-min-replicas" in ids(keda(least=0, extra=inside))
 
 
 def test_trap_45_one_failing_trigger_needs_a_fallback_that_holds() -> None:
