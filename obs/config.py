@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import yaml
 
+from obs.catalog import scaling
 from obs.catalog.limits import BURN_WINDOWS, BY_PATH, LIMITS, SEASONS, BurnWindow, Limit
 from obs.errors import ConfigError
 from obs.promql import duration
@@ -99,7 +100,7 @@ def _matchers(value: object) -> str:
 
 
 def _some(value: object) -> object:
-    if value == []:
+    if value in ([], {}):
         raise ValueError("names nothing; write at least one, or leave the key out")
     return value
 
@@ -168,6 +169,66 @@ class _Burn(_Strict):
     severity: Literal["critical", "warning"] = "critical"
 
 
+def _kube_name(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 63 or not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", value):
+        raise ValueError(f"{value!r} is not a Kubernetes name; use at most 63 lower-case letters, digits and -")
+    return value
+
+
+def _replicas(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000:
+        raise ValueError(
+            f"{value!r} is not a number of replicas; write 1 or more: the signal lives in the pods, and from 0 nothing "
+            "would wake them"
+        )
+    return value
+
+
+def _signal_target(value: object) -> float:
+    return ratio(value) if isinstance(value, str) else plain(value)
+
+
+KubeName = Annotated[str, BeforeValidator(_kube_name)]
+Replicas = Annotated[int, BeforeValidator(_replicas)]
+WorkloadKind = Literal["Deployment", "StatefulSet", "InferenceService", "LLMInferenceService"]
+
+
+class Workload(_Strict):
+    """One LLM service that is scaled (``autoscaling.workloads``). Times in seconds; targets by ScalingSignal.key."""
+
+    name: KubeName
+    namespace: KubeName
+    kind: WorkloadKind = "Deployment"
+    engine: Literal["vllm", "triton-vllm", "triton-trtllm", "trtllm-serve", "sglang"]
+    min_replicas: Replicas = scaling.MIN_REPLICAS
+    max_replicas: Replicas
+    targets: Annotated[dict[Text, Annotated[float, BeforeValidator(_signal_target)]], BeforeValidator(_some)] = field(
+        default_factory=lambda: dict(scaling.TARGETS)
+    )
+    longest_generation: Duration = scaling.LONGEST_GENERATION
+    scale_down_stabilization: Duration | None = None
+    scale_up_stabilization: Duration = 0.0
+    pod_labels: dict[Text, Text] = field(default_factory=dict)
+
+    @property
+    def signals(self) -> tuple[tuple[scaling.ScalingSignal, float], ...]:
+        """The signals and their targets, the primary one first."""
+        return tuple((scaling.BY_KEY[key], target) for key, target in self.targets.items())
+
+    @property
+    def stabilization(self) -> float:
+        """Seconds of the scale-down window: HPA's default, or the longest generation if that is longer."""
+        given = self.scale_down_stabilization
+        return max(scaling.LONGEST_GENERATION, self.longest_generation) if given is None else given
+
+
+class _Autoscaling(_Strict):
+    workloads: Annotated[list[Workload], BeforeValidator(_some)]
+    prometheus: Text = "http://prometheus-operated.monitoring.svc:9090"
+    kserve_mode: Literal["Standard", "RawDeployment"] = "Standard"
+    rule_labels: dict[Text, Text] = field(default_factory=lambda: {"release": "kube-prometheus-stack"})
+
+
 class _File(_Strict):
     engines: Engines = field(default_factory=lambda: list(DEFAULT_ENGINES))
     dialects: dict[EngineName, list[DialectName]] = field(default_factory=dict)
@@ -189,6 +250,7 @@ class _File(_Strict):
     idle_exclude: list[Text] = field(default_factory=list)
     expected_gpus: dict[Text, int] = field(default_factory=dict)
     aliases: dict[Text, Text] = field(default_factory=dict)
+    autoscaling: _Autoscaling | None = None
 
 
 @dataclass(frozen=True)
@@ -307,6 +369,26 @@ class Config:
     def burn_windows(self) -> tuple[BurnWindow, ...]:
         given = self._given.burn_windows
         return tuple(BurnWindow(b.long, b.short, b.factor, b.severity) for b in given) or BURN_WINDOWS
+
+    # -- autoscaling ------------------------------------------------------------------------------
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """The LLM services that are scaled; none without the section ``autoscaling``."""
+        return tuple(self._given.autoscaling.workloads) if self._given.autoscaling else ()
+
+    @property
+    def scaler_prometheus(self) -> str:
+        """Prometheus' address as KEDA reaches it."""
+        return self._given.autoscaling.prometheus.rstrip("/") if self._given.autoscaling else ""
+
+    @property
+    def kserve_mode(self) -> str:
+        return self._given.autoscaling.kserve_mode if self._given.autoscaling else "Standard"
+
+    @property
+    def rule_labels(self) -> Mapping[str, str]:
+        """The labels of a PrometheusRule, which Prometheus' ``ruleSelector`` asks for."""
+        return self._given.autoscaling.rule_labels if self._given.autoscaling else {}
 
     # -- numbers ----------------------------------------------------------------------------------
     def limit(self, key: str) -> float:
@@ -431,11 +513,47 @@ class Config:
         add("idle_exclude", ", ".join(self.idle_exclude) or "(none)", "idle_exclude" in top, "models never called idle")
         add("expected_gpus", dict(self.expected_gpus), "expected_gpus" in top, "GPUs each server of a job must report")
         add("aliases", dict(self.aliases), "aliases" in top, "served model name: the name to record it under")
+        if g.autoscaling is None:
+            add("autoscaling", "(none)", False, "LLM services to scale: without it no autoscaler is written")
+            return rows
+        given = g.autoscaling.model_fields_set
+        add("autoscaling.prometheus", self.scaler_prometheus, "prometheus" in given, "Prometheus as KEDA reaches it")
+        add("autoscaling.kserve_mode", self.kserve_mode, "kserve_mode" in given,
+            "KServe's deployment mode with autoscalers of its own choice; called RawDeployment before 0.16")
+        add("autoscaling.rule_labels", dict(self.rule_labels), "rule_labels" in given,
+            "labels that your Prometheus' ruleSelector asks for; without them the rules are ignored")
+        for workload in self.workloads:
+            for key, text, why in _workload_rows(workload):
+                add(f"autoscaling.{workload.namespace}/{workload.name}.{key}", text,
+                    key.split(".")[0] in workload.model_fields_set, why)
         return rows
 
 
 def _with(section: _Strict, key: str, value: float) -> _Strict:
     return section.model_copy(update={key: value})
+
+
+def _workload_rows(workload: Workload) -> list[tuple[str, str, str]]:
+    """(key, value as written, reason) of each setting of a workload."""
+    rows = [
+        ("kind", workload.kind, "what is scaled"),
+        ("engine", workload.engine, "whose signals its sidecars serve"),
+        ("min_replicas", str(workload.min_replicas),
+         "resident: a pod needs minutes to load its model; 2 keep serving when one dies"),
+        ("max_replicas", str(workload.max_replicas), "what the GPUs and the budget allow"),
+    ]
+    for signal, target in workload.signals:
+        rows.append((f"targets.{signal.key}", f"{target:g}", signal.why))
+    rows += [
+        ("longest_generation", duration(workload.longest_generation),
+         f"the longest answer: a pod is given this and {scaling.DRAIN:g} s to end"),
+        ("scale_down_stabilization", duration(workload.stabilization),
+         "how long the load must be low before a pod goes; at least the longest generation, or answers are cut off"),
+        ("scale_up_stabilization", duration(workload.scale_up_stabilization),
+         "how long the load must be high before a pod comes; each second adds to the minutes of its start"),
+        ("pod_labels", str(dict(workload.pod_labels) or "(by kind)"), "labels that select its pods"),
+    ]
+    return rows
 
 
 def load_config(path: Path | None = None) -> Config:
@@ -529,10 +647,16 @@ def _keys_at(location: list[Any]) -> list[str]:
             model = _Alert
         elif model is _File and part == "burn_windows":
             model = _Burn
-        elif part in keys(model):
-            annotation = keys(model)[part]
-            model = annotation if isinstance(annotation, type) and issubclass(annotation, _Strict) else model
+        elif isinstance(model, type) and issubclass(model, _Strict) and part in keys(model):
+            model = _model_of(keys(model)[part]) or model
     return list(keys(model))
+
+
+def _model_of(annotation: Any) -> type[_Strict] | None:
+    """The model in ``Model``, ``Model | None`` or ``list[Model]``."""
+    if isinstance(annotation, type) and issubclass(annotation, _Strict):
+        return annotation
+    return next((found for found in map(_model_of, get_args(annotation)) if found), None)
 
 
 def _cross_check(given: _File, path: str) -> None:
@@ -567,3 +691,37 @@ def _cross_check(given: _File, path: str) -> None:
     labels = [given.labels.cluster, given.labels.namespace, given.labels.pod]
     if len(set(labels)) != 3:
         refuse("labels", "cluster, namespace and pod must be three different labels")
+    if given.autoscaling is not None:
+        _check_workloads(given.autoscaling.workloads, refuse)
+
+
+def _check_workloads(workloads: list[Workload], refuse: Callable[[str, str], None]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for index, one in enumerate(workloads):
+        key = f"autoscaling.workloads.{index}"
+        if (one.namespace, one.name) in seen:
+            refuse(f"{key}.name", f"{one.namespace}/{one.name} is given twice; one autoscaler owns one workload")
+        seen.add((one.namespace, one.name))
+        if one.min_replicas > one.max_replicas:
+            refuse(f"{key}.min_replicas", f"{one.min_replicas} is above max_replicas {one.max_replicas}; swap them")
+        if len(one.name) > scaling.POD_NAME_MAX - len("-predictor"):
+            refuse(f"{key}.name", f"{one.name!r} has {len(one.name)} letters; with more than "
+                   f"{scaling.POD_NAME_MAX - len('-predictor')} Kubernetes cuts its pods' names and no query finds them")
+        for name, target in one.targets.items():
+            signal = scaling.BY_KEY.get(name)
+            if signal is None:
+                refuse(f"{key}.targets.{name}", f"unknown signal; {nearest(name, scaling.BY_KEY)}")
+            elif not 0 < target <= signal.high:
+                more = f"; write it as a fraction, such as {target / 100:g}" if signal.ratio and 2 <= target <= 100 else ""
+                refuse(f"{key}.targets.{name}", f"{target:g} is not above 0 and at most {signal.high:g} ({signal.why}){more}")
+        if not any(signal.busy for signal, _ in one.signals):
+            refuse(f"{key}.targets", "waiting requests alone invite a scale-in while others still run; add load_ratio")
+        if one.stabilization < one.longest_generation:
+            refuse(f"{key}.scale_down_stabilization", f"{duration(one.stabilization)} is shorter than longest_generation "
+                   f"{duration(one.longest_generation)}; write at least that")
+        for name in ("longest_generation", "scale_down_stabilization", "scale_up_stabilization"):
+            value = getattr(one, name)
+            if value is not None and value > scaling.STABILIZATION_MAX:
+                refuse(f"{key}.{name}", f"{duration(value)} is longer than 1h, the longest window that Kubernetes takes")
+        if one.longest_generation <= 0:
+            refuse(f"{key}.longest_generation", "0s is no answer; write the longest that you allow, such as 5m")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from obs.alerts import availability, errors, gpu, idle, latency, llm, queue, sidecar, slo, traffic
+from obs.alerts import autoscaling, availability, errors, gpu, idle, latency, llm, queue, sidecar, slo, traffic
 from obs.config import Config, nearest
 from obs.errors import ConfigError
 from obs.model.rule import Alert, Group
@@ -26,8 +26,14 @@ SUBJECTS: tuple[Subject, ...] = (
     sidecar.group,
 )
 
-#: Alerts that exist only for models that declare an objective in ``obs.yaml``.
-CONDITIONAL = ("InferenceLatencySourceMissing", "InferenceAvailabilityBudgetBurn", "InferenceLatencyBudgetBurn")
+#: Alerts that exist only for some of what ``obs.yaml`` may hold, and for what.
+CONDITIONAL = {
+    **dict.fromkeys(
+        ("InferenceLatencySourceMissing", "InferenceAvailabilityBudgetBurn", "InferenceLatencyBudgetBurn"),
+        "it exists only for models that declare an objective",
+    ),
+    **dict.fromkeys(autoscaling.NAMES, "it exists only for workloads under autoscaling"),
+}
 
 
 def all_groups(config: Config) -> tuple[Group, ...]:
@@ -35,18 +41,14 @@ def all_groups(config: Config) -> tuple[Group, ...]:
 
     Raises ``ConfigError`` when the configuration names an alert that the pack does not have.
     """
-    slo_groups = slo.groups(config)
-    written = [*recording_groups(config), *(group for group in slo_groups if group.recordings)]
+    optional = (*slo.groups(config), *autoscaling.groups(config))
+    written = [*recording_groups(config), *(group for group in optional if group.recordings)]
     found = [group for group in (subject(config) for subject in SUBJECTS) if group is not None]
-    found += [group for group in slo_groups if group.alerts]
+    found += [group for group in optional if group.alerts]
     known = {alert.name for group in found for alert in group.alerts}
     for name in config.alert_names:
         if name not in known | {"*"}:
-            hint = (
-                "it exists only for models that declare an objective"
-                if name in CONDITIONAL
-                else nearest(name, known)
-            )
+            hint = CONDITIONAL.get(name) or nearest(name, known)
             raise ConfigError(f"{config.path}: alerts.{name}: no such alert with this configuration; {hint}")
     for group in found:
         changed = [rule for rule in (_override(alert, config) for alert in group.alerts) if rule is not None]

@@ -30,7 +30,7 @@ _KEEPING = frozenset({
 def check(world: World) -> Iterator[Problem]:
     for expression in world.expressions:
         if expression.tree is not None:
-            for node in _unguarded(expression.tree, frozenset()):
+            for node in unguarded(expression.tree):
                 if not any(isinstance(part, Selector) and world.is_known(part.name) for part in node.rhs.walk()):
                     continue  # another exporter's: it may never be 0
                 yield expression.problem(
@@ -44,20 +44,21 @@ def _filtered(node: Node) -> str:
     return f"(({node.text}) > 0)" if loose else f"({node.text} > 0)"
 
 
-def _unguarded(node: Node, guarded: frozenset[str]) -> Iterator[Binary]:
+def unguarded(node: Node, guarded: frozenset[str] = frozenset()) -> Iterator[Binary]:
+    """The divisions whose denominator can be 0, as far as the form tells."""
     if isinstance(node, Binary):
         if node.op == "and":
-            yield from _unguarded(node.lhs, guarded | _required(node.rhs))
-            yield from _unguarded(node.rhs, guarded | _required(node.lhs))
+            yield from unguarded(node.lhs, guarded | _required(node.rhs))
+            yield from unguarded(node.rhs, guarded | _required(node.lhs))
             return
         if node.op == "unless":
-            yield from _unguarded(node.lhs, guarded | _excluded(node.rhs))
-            yield from _unguarded(node.rhs, guarded)
+            yield from unguarded(node.lhs, guarded | _excluded(node.rhs))
+            yield from unguarded(node.rhs, guarded)
             return
         if node.op == "/" and constant(node.rhs) is None and node.rhs.text not in guarded and not _positive(node.rhs):
             yield node
     for child in node.children:
-        yield from _unguarded(child, guarded)
+        yield from unguarded(child, guarded)
 
 
 def _required(node: Node) -> frozenset[str]:

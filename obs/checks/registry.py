@@ -34,6 +34,7 @@ from obs.checks import (
     unknown_metric,
     value_in_labels,
 )
+from obs.checks.manifests import registry as manifests
 from obs.checks.world import World
 from obs.model.problem import Problem
 
@@ -94,6 +95,7 @@ def entries() -> tuple[Entry, ...]:
     """Every check with its explanation, the dashboards' rules and the suppression comment too."""
     modules = [
         *((module.ID, inspect.getdoc(module)) for module in (*STATIC, *PACK, *PACK_DEEP, *EXTERNAL)),
+        *((module.ID, inspect.getdoc(module)) for module in manifests.CHECKS),
         (suppression.ID, inspect.getdoc(suppression)),
     ]
     rules = [(rule.id, inspect.cleandoc(rule.explanation)) for rule in dashboards.RULES]
@@ -105,6 +107,19 @@ def run(world: World, checks: Iterable[Check]) -> Iterator[Problem]:
     for check in checks:
         found = (problem if problem.check else replace(problem, check=check.ID) for problem in check.check(world))
         yield from dict.fromkeys(found)
+
+
+#: Where a scaling query divides, scaler-query-nan says more.
+_NOT_OF_QUERIES = frozenset({division_unguarded.ID})
+
+
+def run_manifests(world: manifests.ManifestWorld) -> Iterator[Problem]:
+    """The findings of manifests: of the checks of scalers, and of those of PromQL on their queries and rules."""
+    yield from manifests.run(world)
+    scalers = {scaler.manifest.subject for scaler in world.scalers}
+    for problem in run(world.queries, STATIC):
+        if problem.check not in _NOT_OF_QUERIES or problem.subject not in scalers:
+            yield problem
 
 
 def run_dashboards(world: World) -> Iterator[Problem]:

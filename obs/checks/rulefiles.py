@@ -93,12 +93,16 @@ def parse(path: str, text: str) -> RuleFile | None:
                 rules += _group(path, group)
     if not seen:
         return None
-    ignores = tuple(
+    return RuleFile(path, tuple(rules), ignores(text), operator, text)
+
+
+def ignores(text: str) -> tuple[Ignore, ...]:
+    """The comments ``# obs:ignore`` of a file."""
+    return tuple(
         Ignore(number, match["check"], match["reason"].strip())
         for number, line in enumerate(text.splitlines(), 1)
         if "obs:ignore" in line and (match := _IGNORE.search(line))
     )
-    return RuleFile(path, tuple(rules), ignores, operator, text)
 
 
 def load(path: Path) -> RuleFile:

@@ -1,8 +1,9 @@
 """A finding that is meant can be silenced, with a reason, where it stands.
 
-The comment `# obs:ignore ID reason` on a line of a rule, or right above it, silences the check ID for that rule. The
-reason is mandatory: the next reader needs it. A comment with an ID that no check has, or without a reason, silences
-nothing and is itself a finding; one that silences nothing is mentioned.
+The comment `# obs:ignore ID reason` on a line of a rule, or right above it, silences the check ID for that rule; in a
+manifest, anywhere in an object's document, for that object. The reason is mandatory: the next reader needs it. A comment
+with an ID that no check has, or without a reason, silences nothing and is itself a finding; one that silences nothing is
+mentioned.
 
 Example:
     # obs:ignore threshold-bucket our servers run with --custom-histogram-buckets 0.2,2,4
@@ -35,9 +36,9 @@ def apply(
     found: list[Problem] = []
     for file in world.rule_files:
         for ignore in file.ignores:
-            trouble = _trouble(file, ignore, ids)
-            if trouble is not None:
-                found.append(trouble)
+            wrong = trouble(file.path, ignore, ids)
+            if wrong is not None:
+                found.append(wrong)
                 continue
             rule = _rule_at(file, ignore.line)
             if rule is None:
@@ -55,16 +56,17 @@ def apply(
     return kept + found, silenced
 
 
-def _trouble(file: RuleFile, ignore: Ignore, ids: Collection[str]) -> Problem | None:
+def trouble(path: str, ignore: Ignore, ids: Collection[str]) -> Problem | None:
+    """What is wrong with the comment itself; it then silences nothing."""
     if ignore.check not in ids:
         near = difflib.get_close_matches(ignore.check, sorted(ids), n=1)
         hint = f"did you mean {near[0]}?" if near else "see `obs check --list`"
         what = f"there is no check {ignore.check!r}: nothing is silenced"
-        return Problem(file.path, ignore.line, ID, "obs:ignore", what, hint, "error")
+        return Problem(path, ignore.line, ID, "obs:ignore", what, hint, "error")
     if not ignore.reason:
         what = f"gives no reason to silence {ignore.check}: nothing is silenced"
         mend = f"write # obs:ignore {ignore.check} and why"
-        return Problem(file.path, ignore.line, ID, "obs:ignore", what, mend, "error")
+        return Problem(path, ignore.line, ID, "obs:ignore", what, mend, "error")
     return None
 
 

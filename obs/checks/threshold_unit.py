@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from obs.catalog.limits import LIMITS
+from obs.catalog.scaling import UNBOUNDED
 from obs.checks.facts import Fact, facts, family, signal_of
 from obs.checks.syntax import Binary, constant
 from obs.checks.world import World
@@ -60,7 +61,7 @@ def _judge(fact: Fact, op: str, limit: float) -> tuple[str, str] | None:
     if fact.kind in ("counter", "bucket", "lifetime") or not math.isfinite(limit) or limit == 0:
         return None
     base = limit * fact.factor
-    if fact.top is not None:
+    if fact.top is not None and fact.name not in UNBOUNDED:
         return _ratio(fact, op, limit, base)
     if fact.measure == "s":
         return _duration(fact, limit, base)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from obs.catalog import platform
 from obs.checks import dashboards
 from obs.checks.rulefiles import Rule, RuleFile
 from obs.checks.syntax import Call, Node, Selector, locate, parse
@@ -155,8 +156,8 @@ class World:
         return True
 
     def is_known(self, name: str) -> bool:
-        """Whether the engines serve a sample of that name, a rule records it, or Prometheus makes it."""
-        return name in BUILT_IN or name in self.recorded or bool(metric_owners(name))
+        """Whether the engines or the platform serve a sample of that name, a rule records it, or Prometheus makes it."""
+        return name in BUILT_IN or name in platform.BY_NAME or name in self.recorded or bool(metric_owners(name))
 
 
 @dataclass(frozen=True)

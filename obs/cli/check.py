@@ -1,4 +1,4 @@
-"""``obs check``: find faults in the pack, or in rule files and dashboards of your own."""
+"""``obs check``: find faults in the pack, or in rule files, dashboards and manifests of your own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from obs.cli.common import add_config, add_format, colour
 from obs.errors import EXIT_FINDINGS, EXIT_OK, InputError, ToolError
 
 if TYPE_CHECKING:
+    from obs.checks.manifests.world import ManifestWorld
     from obs.checks.registry import Entry
     from obs.checks.rulefiles import RuleFile
     from obs.checks.world import World
@@ -25,6 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="*", type=Path, metavar="PATH",
         help="rule file, dashboard or folder of them (default: the pack in the working directory)",
+    )
+    parser.add_argument(
+        "--manifests", action="append", type=Path, metavar="PATH", default=[],
+        help="Kubernetes manifests that scale a service (HPA, KEDA, KServe, prometheus-adapter): a YAML file or a folder; "
+        "may be given several times",
     )
     add_config(parser)
     add_format(parser, "text", "json", "github")
@@ -68,13 +74,44 @@ class _Result:
     not_run: list[str] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
     failure: ToolError | None = None
+    objects: int = 0
+    queries: int = 0
 
 
 def _check(args: argparse.Namespace) -> _Result:
-    from obs.checks import registry, suppression
+    from obs.checks.manifests import registry as manifests
     from obs.config import load_config
 
     config = load_config(args.config)
+    folders = list(args.manifests)
+    own = not args.paths and not folders
+    built = Path("exporters/autoscaling")
+    if own and any(built.glob("*.yaml")):
+        folders = [built]  # the pack's
+    result = _check_rules(args, config) if own or args.paths else _Result([], 0, 0, 0)
+    if folders:
+        _check_manifests(manifests.load(config, folders), result)
+    return result
+
+
+def _check_manifests(world: ManifestWorld, result: _Result) -> None:
+    """Add what is found in manifests to the result."""
+    from obs.checks import registry, suppression
+    from obs.checks.manifests import registry as manifests
+
+    ids = {entry.id for entry in registry.entries()}
+    ran = {check.ID for check in registry.STATIC} | {check.ID for check in manifests.CHECKS}
+    problems, silenced = manifests.apply_ignores(world, registry.run_manifests(world), ids, ran)
+    problems, more = suppression.apply(world.queries, problems, ids, ran)
+    result.problems = sorted({*result.problems, *problems})
+    result.silenced += silenced + more
+    result.objects, result.queries = len(world.manifests), world.count
+    result.passed_over += world.passed_over
+
+
+def _check_rules(args: argparse.Namespace, config: Config) -> _Result:
+    from obs.checks import registry, suppression
+
     world, passed_over = _pack(config) if not args.paths else _own_files(config, args.paths)
     checks = list(registry.STATIC)
     if world.own:
@@ -193,13 +230,19 @@ def _print_text(result: _Result) -> None:
 def _summary(result: _Result) -> str:
     counts = Counter(problem.level for problem in result.problems)
     found = ", ".join(f"{counts[level]} {level}{'s' if counts[level] != 1 else ''}" for level in ("error", "warning"))
-    text = f"{result.rules} rules, {result.dashboards} dashboards, {result.expressions} expressions: {found}"
+    parts = []
+    if result.rules or result.dashboards or not result.objects:
+        parts.append(f"{result.rules} rules, {result.dashboards} dashboards, {result.expressions} expressions")
+    if result.objects:
+        parts.append(f"{result.objects} objects, {result.queries} queries of scalers")
+    text = f"{', '.join(parts)}: {found}"
     if counts["info"]:
         text += f", {counts['info']} info"
     if result.silenced:
         text += f", {result.silenced} silenced by obs:ignore"
     if result.passed_over:
-        text += f"; passed over {len(result.passed_over)} files that are neither rules nor dashboards"
+        others = "neither rules nor dashboards" if not result.objects else "none of these"
+        text += f"; passed over {len(result.passed_over)} files that are {others}"
     if result.not_run:
         text += f"; NOT RUN: {', '.join(result.not_run)}"
     if result.problems:
@@ -214,7 +257,7 @@ def _as_json(result: _Result) -> dict[str, object]:
         "summary": {
             "rules": result.rules, "dashboards": result.dashboards, "expressions": result.expressions,
             "errors": counts["error"], "warnings": counts["warning"], "infos": counts["info"],
-            "silenced": result.silenced,
+            "silenced": result.silenced, "objects": result.objects, "queries": result.queries,
         },
         "not_run": result.not_run,
         "passed_over": result.passed_over,

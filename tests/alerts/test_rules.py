@@ -35,6 +35,9 @@ CONFIGS = {
     "ensembles and aliases": "ensembles: {e: [a, b]}\nidle_exclude: [x]\naliases: {/models/m: m}",
     "no seasons": "seasons: []",
     "slow scrapes": "interval: {scrape: 2m, evaluation: 1m}",
+    "autoscaling": "labels: {pod: pod_name}\nautoscaling: {workloads: [{name: a, namespace: x, engine: vllm, max_replicas: 3}, "
+                   "{name: b, namespace: x, kind: StatefulSet, engine: sglang, max_replicas: 3, "
+                   "targets: {saturation_ratio: 1, requests_waiting: 5}}]}",
 }
 
 
@@ -72,7 +75,7 @@ def test_same_configuration_same_bytes() -> None:
 
 
 def test_every_alert_declares_its_limits_and_a_known_companion() -> None:
-    everything = alerts(config_of("objectives"))
+    everything = (*alerts(config_of("objectives")), *alerts(config_of("autoscaling")))
     names = {alert.name for alert in everything}
     assert set(CONDITIONAL) <= names
     for alert in everything:
@@ -87,6 +90,8 @@ def test_conditional_alerts_are_absent_by_default_and_refused_by_name() -> None:
     assert not {alert.name for alert in alerts(parse_config(""))} & set(CONDITIONAL)
     with pytest.raises(ConfigError, match="it exists only for models that declare an objective"):
         all_groups(parse_config("alerts: {InferenceLatencyBudgetBurn: {enabled: false}}"))
+    with pytest.raises(ConfigError, match="it exists only for workloads under autoscaling"):
+        all_groups(parse_config("alerts: {LLMAutoscalerMissing: {enabled: false}}"))
 
 
 def test_an_unknown_alert_in_the_configuration_is_refused_with_the_nearest_name() -> None:

@@ -23,6 +23,9 @@ CONFIGS = {
     "slow scrapes": "interval: {scrape: 2m, evaluation: 1m}\nlabels: {namespace: ns, pod: pod_name}",
     "objectives": "slo: {availability: 0.999, latency_objective: 0.99}\n"
                   "models: {llama: {ttft_p99: 1s, availability: 0.99}, bert: {latency_p99: 2s}}",
+    "autoscaling": "labels: {pod: pod_name}\nautoscaling: {workloads: [{name: a, namespace: x, engine: vllm, max_replicas: 3}, "
+                   "{name: b, namespace: x, kind: StatefulSet, engine: sglang, max_replicas: 3, "
+                   "targets: {saturation_ratio: 1, requests_waiting: 5}}]}",
 }  # fmt: skip
 
 

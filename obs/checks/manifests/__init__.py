@@ -1,0 +1,1 @@
+"""Checks of Kubernetes manifests that scale a service: ours, and anybody's (``obs check --manifests``)."""
