@@ -133,7 +133,7 @@ def _evaluate(args: argparse.Namespace) -> Evaluation:
             raise InputError(f"--alert {name}: no such alert among these rules; {nearest(name, names)}")
     if args.recording is not None:
         return live.evaluate_recording(
-            args.recording, rules, at=_recording_time(args.at), job=args.job, instance=args.instance,
+            args.recording, rules, at=recording_time(args.at), job=args.job, instance=args.instance,
             interval=interval if args.interval else None, only=args.alert,
         )
     if not args.prometheus and not os.environ.get(URL):
@@ -162,7 +162,7 @@ def _rules(args: argparse.Namespace) -> tuple[list[Rule], float]:
     return loaded, config.evaluation_interval
 
 
-def _recording_time(text: str) -> Callable[[int], int | None] | None:
+def recording_time(text: str) -> Callable[[int], int | None] | None:
     if not text:
         return None
     if text.startswith("+"):
