@@ -19,7 +19,8 @@ from obs.cli.past import add_past, add_rules, load_rules, open_past
 from obs.errors import InputError, ObsError
 
 if TYPE_CHECKING:
-    from obs.evaluate import Comparison, Report, Score
+    from obs.cli.past import RuleSet
+    from obs.evaluate import Comparison, Report, Rule, Score
 
 GOOD, BROKEN, USAGE, BUG, INCONCLUSIVE = 0, 1, 2, 3, 4
 
@@ -149,7 +150,7 @@ def _report(args: argparse.Namespace) -> Report:
         scored = score_timeline(history.timeline, incidents, merge_ms=past.merge_ms, targets=targets)
         against = comparison = None
         if new is not None:
-            against, _ = past.run(new.rules, "new rules")
+            against, _ = past.run(new.rules, "new rules", curves=args.html is not None)
             new_score = score_timeline(against.timeline, incidents, merge_ms=past.merge_ms, targets=targets)
             comparison = compare_scores(scored, new_score)
         swept = tuple(
@@ -160,10 +161,14 @@ def _report(args: argparse.Namespace) -> Report:
             for spec in specs
         )
         step_ms, title, phases = past.step_ms, past.title, past.phases
+
+    def alerts(rules: RuleSet) -> tuple[Rule, ...]:
+        return tuple(rule for rule in rules.rules if rule.kind == "alert")
+
     broken = _broken(policies, scored, comparison, step_ms)
     return Report(
         title, old.name, history, scored, phases, comparison, against, new.name if new else "", swept,
-        tuple(policies), tuple(broken), tuple(rule for rule in old.rules if rule.kind == "alert"),
+        tuple(policies), tuple(broken), alerts(old), alerts(new) if new else (),
     )
 
 

@@ -85,6 +85,7 @@ def report(*, judged: bool = True, whole: bool = False) -> Report:
         return found
     return replace(
         found, comparison=compare(found.score, score(NEW, incidents)), against=History(NEW), against_rules="new.yaml",
+        against_alerts=(Rule("alert", "Hot", "a > 3"),),
         sweeps=(sweep(),),
     )
 
@@ -291,7 +292,8 @@ def test_html_is_one_file_that_needs_no_network(page: str) -> None:
     assert {link[1:] for link in seen.links} <= set(seen.ids)
     assert "url(http" not in page
     assert "@import" not in page
-    assert page.count("<svg") == 5  # two timelines, a sweep, two alerts that were ever active
+    # two timelines, a sweep, Hot under both rules, Slow under the old (under the new it was never active)
+    assert page.count("<svg") == 6
 
 
 def test_html_has_what_the_report_has(page: str) -> None:
@@ -299,7 +301,8 @@ def test_html_has_what_the_report_has(page: str) -> None:
     assert "a<b>" not in page
     assert "<pre>a &gt; 2\nfor: 30s</pre>" in page
     for words_ in ("1 of 2 incidents detected", "warning, data may be missing: partial answer", "broken: missed: outage",
-                   "gone_metric", "Old rules and new", "Hot.threshold", "in use", "new.yaml", "Never fired."):
+                   "gone_metric", "Old rules and new", "Hot.threshold", "in use", "new.yaml", "Never fired.",
+                   "<pre>a &gt; 3</pre>"):
         assert words_ in page
     assert 'class="r bad">2</td>' in page
 

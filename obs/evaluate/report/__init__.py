@@ -23,7 +23,8 @@ class Report:
 
     ``comparison`` and ``against`` (the history under the new rules, and their name) when two rule sets were compared;
     then ``history`` and ``score`` are those of the old. ``broken``: a line per policy that is broken; ``policies`` those
-    that were asked. ``alerts``: the alerting rules, whose expressions the HTML report shows.
+    that were asked. ``alerts``, ``against_alerts``: the alerting rules, whose expressions the HTML
+    report shows.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Report:
     policies: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     alerts: tuple[Rule, ...] = ()
+    against_alerts: tuple[Rule, ...] = ()
 
     @property
     def incident_bands(self) -> tuple[Band, ...]:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from obs.evaluate import compare
-from obs.evaluate.history import Choice
+from obs.evaluate.history import Choice, History
 from obs.evaluate.liveness import label_text
 from obs.evaluate.report import Report, drawing, inexact, ordered, ways, words
-from obs.evaluate.score import Episode
+from obs.evaluate.rules import Rule
+from obs.evaluate.score import Episode, Score
 from obs.promql import duration
 
 MAX_CHARTS = 40
@@ -31,6 +32,7 @@ body { margin: 0 auto; padding: 1.2rem 1rem 3rem; max-width: 66rem; background: 
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 h3 { font-size: 1rem; margin: 1.8rem 0 .2rem; overflow-wrap: anywhere; }
+h4 { font-size: .9rem; margin: .8rem 0 .1rem; color: var(--muted); }
 p { margin: .4rem 0; } .muted { color: var(--muted); } code, pre { font: .85em/1.45 ui-monospace, Menlo, Consolas, monospace; }
 pre { background: var(--soft); padding: .5rem .7rem; border-radius: 4px;
   white-space: pre-wrap; overflow-wrap: anywhere; margin: .4rem 0; }
@@ -189,37 +191,62 @@ def _sweeps(report: Report) -> Iterable[str]:
 
 
 def _drawn(report: Report) -> list[str]:
-    """The alerts that get a chart: those with a score to show first, then the merely pending."""
-    every = [*ordered(report.score), *report.active]
-    return [name for name in dict.fromkeys(every) if name in set(report.active)][:MAX_CHARTS]
+    """The alerts that get a chart: those that changed first, then those with a score to show, then the merely pending."""
+    changed = [one.alert for one in report.comparison.changed] if report.comparison else []
+    active = set(report.active)
+    if report.against is not None:
+        active |= {one.alert for one in report.against.timeline.instances}
+    every = [*changed, *ordered(report.score), *report.active]
+    return [name for name in dict.fromkeys(every) if name in active][:MAX_CHARTS]
 
 
 def _alerts(report: Report) -> Iterable[str]:
     drawn = _drawn(report)
     if not drawn:
         return
-    yield f"<h2>Alerts{_old(report)}</h2>" + _key(report)
+    yield "<h2>Alerts</h2>" + _key(report)
     more = len(report.active) - len(drawn)
-    if more:
+    if more > 0:
         yield f"<p>The {len(drawn)} noisiest; {more} more are in the tables.</p>"
+    changed = {one.alert for one in report.comparison.changed} if report.comparison else set()
     for name in drawn:
-        instances = report.history.timeline.of(name)
-        curves = [one for one in report.history.curves if one.alert == name]
         yield f'<section class="alert" id="{_anchor(name)}"><h3>{escape(name)}</h3>'
-        if curves and len(curves) < len(instances):
-            yield f'<p class="muted">{len(curves)} of {len(instances)} instances are drawn, those that fired longest.</p>'
-        yield from _rule(name, report)
-        yield _figure(drawing.alert(curves, instances, report.history.timeline, report.about(name), f"{name} over time"))
-        yield from _episodes([one for one in report.score.episodes if one.alert == name], report)
+        old, new = (report.history, report.score, report.alerts), None
+        if name in changed and report.against is not None and report.comparison is not None:
+            new = (report.against, report.comparison.new, report.against_alerts)
+            yield "<h4>old rules</h4>"
+        yield from _alert(name, report, *old, f"{name} over time")
+        if new is not None:
+            yield "<h4>new rules</h4>"
+            yield from _alert(name, report, *new, f"{name} over time, new rules")
         yield "</section>"
+
+
+def _alert(
+    name: str, report: Report, history: History, score: Score, rules: Sequence[Rule], label: str
+) -> Iterable[str]:
+    """One alert under one set of rules: expression, chart, episodes."""
+    if name not in history.timeline.alerts:
+        yield '<p class="muted">Not among these rules.</p>'
+        return
+    yield from _rule(name, rules)
+    instances = history.timeline.of(name)
+    if not instances:
+        yield '<p class="muted">Never pending or firing.</p>'
+        return
+    curves = [one for one in history.curves if one.alert == name]
+    if curves and len(curves) < len(instances):
+        yield f'<p class="muted">{len(curves)} of {len(instances)} instances are drawn, those that fired longest.</p>'
+    yield _figure(drawing.alert(curves, instances, history.timeline, report.about(name), label))
+    yield from _episodes([one for one in score.episodes if one.alert == name], report)
 
 
 _SHORT = 8
 
 
-def _rule(name: str, report: Report) -> Iterable[str]:
+def _rule(name: str, rules: Sequence[Rule]) -> Iterable[str]:
     """The expression and ``for`` of an alert; a long one is folded."""
-    for rule in report.alerts:
+    for rule in rules:
         if rule.name == name:
             hold = f"\nfor: {duration(rule.hold_ms / 1000)}" if rule.hold_ms else ""
             text = f"<pre>{escape(rule.expr.strip() + hold)}</pre>"
