@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "test": ("obs.cli.test", "run the promtool unit tests and report their coverage"),
     "replay": ("obs.cli.replay", "play a recording through the rules on a private Prometheus"),
     "eval": ("obs.cli.eval", "judge every alert now, on a live Prometheus or a recording, and say why"),
+    "simulate": ("obs.cli.simulate", "simulate replicas under an autoscaler, and compare scaling signals"),
     "sidecar": ("obs.cli.sidecar", "serve an engine's normalised signals beside it, for Prometheus, HPA and KEDA"),
     "config": ("obs.cli.config", "show the effective configuration and the reason for each value"),
 }
