@@ -286,18 +286,23 @@ class Replica:
             steps = min(steps, _steps_within(self.waiting[0].arrival - self.time - _TINY, first, growth) + 1)
             stable = 0.0
         left = until - self.time + _TINY
-        if steps * first + growth * steps * (steps - 1) / 2 > left:
+        seconds = steps * first + growth * steps * (steps - 1) / 2
+        late = seconds > left
+        if late:
             steps = _steps_within(left, first, growth)
             self.stable_until = stable
-            if steps <= 0:
-                self._step_end = self.time + first
-                return False
-        if self.free < count * (steps // self.engine.block + 1):
-            steps = self._room(steps)
-            if steps <= 0:
-                self._make_room()
-                return True
-        self._pass(steps, steps * first + growth * steps * (steps - 1) / 2)
+            seconds = steps * first + growth * steps * (steps - 1) / 2
+        if steps > 0:
+            if self.free < count * (steps // self.engine.block + 1) and (room := self._room(steps)) < steps:
+                if room <= 0:
+                    self._make_room()
+                    return True
+                steps, late = room, False
+                seconds = steps * first + growth * steps * (steps - 1) / 2
+            self._pass(steps, seconds)
+        if late:
+            self._step_end = self.time + first + growth * steps
+            return False
         if finish[0][0] <= self._step:
             self._complete()
         return True

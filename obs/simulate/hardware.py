@@ -47,8 +47,9 @@ class Engine:
     batch_tokens: int = 2048
     """Tokens of one step at most: vLLM's max_num_batched_tokens for online serving."""
     max_sequences: int = 256
-    watermark: float = 0.01
-    """Share of blocks that admission leaves free, against preemption at once (vLLM's block manager: 0.01)."""
+    watermark: float = 0.0
+    """Share of blocks that admission leaves free, against preemption at once. vLLM V1 keeps none: with 0 the recording of a
+    real vLLM comes out (2.2 of its 2.4 preemptions a second), with the 0.01 of older releases fewer (1.8)."""
     source: str = ""
 
     def __post_init__(self) -> None:

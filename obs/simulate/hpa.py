@@ -31,7 +31,7 @@ class PodState:
 
 
 def _within(ratio: float, tolerance: float) -> bool:
-    return abs(1.0 - ratio) <= tolerance
+    return 1.0 - tolerance <= round(ratio, 9) <= 1.0 + tolerance
 
 
 def _ceil(value: float) -> int:
@@ -44,7 +44,8 @@ def pods_metric(current: int, target: float, values: Mapping[str, float], pods: 
     """Proposal of a Pods metric (AverageValue). ``values``: by pod; pods without one are missing.
 
     Pending pods are left out, or count 0 when the rest asks for more. Missing pods count exactly the target when the rest
-    asks for fewer, and 0 when it asks for more. Raises NoMetric without pods or values.
+    asks for fewer, and 0 otherwise: also when the rest is exactly on target, as upstream has it. Raises NoMetric without
+    pods or values.
     """
     if not pods:
         raise NoMetric("no pods returned by selector while calculating replica count")
