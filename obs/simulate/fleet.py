@@ -108,7 +108,7 @@ class Result:
     scale_downs: int = 0
     flaps: int = 0
     blind_scale_ins: int = 0
-    """Replicas taken away at a sync at which the series of a running, ready pod was missing."""
+    """Replicas taken away at a sync at which a pod had no data: one that has been ready for two scrapes or more."""
     peak: int = 0
     replicas: list[tuple[float, int, int]] = field(default_factory=list)
     """(time, wanted, ready) at each change."""
@@ -140,6 +140,7 @@ class _Pod:
         self.running = False
         """The container runs."""
         self.ready = False
+        self.ready_at = created
         self.deleted = False
         self.gone = False
         self.unreachable = False
@@ -295,7 +296,7 @@ class Fleet:
             pod.sidecar = (observe.WireSidecar(given, capacity, now) if settings.wire
                            else observe.FastSidecar(given, capacity))
         pod.last = pod.replica.record(now)
-        pod.ready = True
+        pod.ready, pod.ready_at = True, now
         self._replicas.append(pod.replica)
         held, self._held = self._held, []
         for request in held:
@@ -421,7 +422,7 @@ class Fleet:
 
     def _blind(self, now: float) -> bool:
         assert self.policy is not None
-        names = [pod.name for pod in self._targets if pod.ready and now - pod.created > self.settings.scrape * 2]
+        names = [pod.name for pod in self._targets if pod.ready and now - pod.ready_at > self.settings.scrape * 2]
         return self._store.down or any(
             len(self._store.values(metric.signal, now, names)) < len(names) for metric in self.policy.metrics)
 
