@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -62,7 +63,9 @@ def _arrivals(scenario: Scenario, seed: int, traces: Path | None) -> list[Arriva
 
 
 def need(scenario: Scenario, rate: float, output: float) -> int:
-    """Replicas that a rate takes, by the profiled decode capacity."""
+    """Replicas that a rate takes, by the profiled decode capacity, unless the scenario knows better."""
+    if scenario.needed:
+        return scenario.needed
     return max(scenario.low, math.ceil(rate * output / scenario.decode_capacity - 1e-9))
 
 
@@ -107,7 +110,7 @@ def outcome(scenario: Scenario, settings: Settings, result: Result, output: floa
         if any(count >= wanted for at, _, count in result.replicas[:_before(result, begin)][-1:]):
             ready = begin
         enough.append(ready - begin)
-        ups = [at for (_, before, _), (at, after, _) in zip(result.replicas, result.replicas[1:], strict=False)
+        ups = [at for (_, before, _), (at, after, _) in itertools.pairwise(result.replicas)
                if after > before and begin <= at < end]
         late = sorted(at for at in result.violations if begin <= at < end)
         if ups and len(late) >= 20:

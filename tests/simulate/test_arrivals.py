@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import statistics
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from obs.errors import InputError
 from obs.simulate.arrivals import (
     Arrival,
     Lengths,
-    bursts,
     burstgpt,
+    bursts,
     constant,
     diurnal,
     read_trace,
@@ -26,7 +27,7 @@ LENGTHS = Lengths(prompt=500, prompt_sigma=0.8, output=280, output_sigma=0.7)
 
 
 def gaps(arrivals: list[Arrival]) -> list[float]:
-    return [later.at - earlier.at for earlier, later in zip(arrivals, arrivals[1:], strict=False)]
+    return [later.at - earlier.at for earlier, later in itertools.pairwise(arrivals)]
 
 
 @pytest.mark.parametrize("cv", [0.5, 1.0, 2.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from obs.simulate import observe
 from obs.simulate.arrivals import Arrival, Lengths, bursts, constant, synthetic
 from obs.simulate.engine import Replica, Request
-from obs.simulate.fleet import FALLBACK, Fault, Fleet, Result, Settings
+from obs.simulate.fleet import Fault, Fleet, Result, Settings
 from obs.simulate.hardware import ENGINES
 from obs.simulate.policies import BEHAVIOR, LOAD, policy
 from obs.simulate.router import ROUTERS
@@ -101,7 +102,7 @@ def test_store_follows_prometheus() -> None:
 def test_a_pod_takes_its_time() -> None:
     result = run("load", BURST, HALF)
     ups = [(at, wanted) for at, wanted, _ in result.replicas]
-    first = next(at for (_, before), (at, after) in zip(ups, ups[1:], strict=False) if after > before)
+    first = next(at for (_, before), (at, after) in itertools.pairwise(ups) if after > before)
     more = next(at for at, _, ready in result.replicas if ready > 2)
     assert more == pytest.approx(first + 10 + 60)      # scheduled, then loaded
     assert result.peak <= 12
