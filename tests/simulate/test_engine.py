@@ -169,7 +169,8 @@ def test_a_frozen_engine_stands_still_and_goes_on() -> None:
     assert replica.finished == 1
 
 
-@pytest.mark.parametrize(("seconds", "first", "growth"), [(1.0, 0.1, 0.0), (1.0, 0.1, 0.01), (0.05, 0.1, 0.01), (9.0, 0.02, 1e-6)])
+@pytest.mark.parametrize(("seconds", "first", "growth"),
+                         [(1.0, 0.1, 0.0), (1.0, 0.1, 0.01), (0.05, 0.1, 0.01), (9.0, 0.02, 1e-6)])
 def test_steps_within(seconds: float, first: float, growth: float) -> None:
     steps, used = 0, 0.0
     while used + first + growth * steps <= seconds + 1e-12:
