@@ -217,7 +217,8 @@ class Fleet:
             if not pod.gone:
                 self.result.replica_seconds += end - pod.created
             if pod.replica is not None and not pod.gone:
-                pod.replica.thaw(end)
+                if pod.replica.frozen:
+                    pod.replica.thaw(end)
                 pod.replica.advance(end + self.settings.tail)
                 self.result.preemptions += pod.replica.preemptions
                 self.result.tokens += pod.replica.generation
