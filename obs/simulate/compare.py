@@ -1,0 +1,299 @@
+"""Policies × scenarios × seeds: every policy meets the same arrivals; figures are means with 95 % intervals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from obs.errors import InputError
+from obs.simulate import stats
+from obs.simulate.arrivals import Arrival
+from obs.simulate.fleet import Fleet, Result, Settings
+from obs.simulate.policies import POLICIES, ScalePolicy
+from obs.simulate.scenarios import Scenario, mean_output
+
+GOAL = 0.95
+"""Attainment that the recommendation must reach in every regime."""
+STATIC, ORACLE = "static-best", "oracle"
+ORACLE_HEADROOM = 0.9
+"""The oracle plans replicas at this share of the decode capacity."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: everything a worker process needs. ``policy`` None is a fixed fleet of ``fixed`` replicas, or the oracle."""
+
+    scenario: Scenario
+    settings: Settings
+    seed: int
+    policy: ScalePolicy | None
+    fixed: int = 0
+    traces: Path | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The figures of one run."""
+
+    attainment: float
+    ttft: float
+    itl: float
+    replica_hours: float
+    preemptions: float
+    flaps: float
+    blind: float
+    peak: float
+    ttft_p99: float
+    enough: float | None
+    """Mean seconds from a burst's begin until enough replicas were ready; None when there is no burst, inf for "never"."""
+    lead: float | None
+    """Mean seconds by which the first scale-up was ahead of the 20th violation in a burst; None where either is lacking."""
+    path: tuple[tuple[float, int, int], ...] = ()
+
+
+@lru_cache(maxsize=4)
+def _arrivals(scenario: Scenario, seed: int, traces: Path | None) -> list[Arrival]:
+    return scenario.arrivals(seed, traces)
+
+
+def need(scenario: Scenario, rate: float, output: float) -> int:
+    """Replicas that a rate takes, by the profiled decode capacity, unless the scenario knows better."""
+    if scenario.needed:
+        return scenario.needed
+    return max(scenario.low, math.ceil(rate * output / scenario.decode_capacity - 1e-9))
+
+
+def run(job: Job) -> Outcome:
+    """Play one job."""
+    arrivals = _arrivals(job.scenario, job.seed, job.traces)
+    schedule = None
+    settings = job.settings
+    if job.policy is None and job.fixed:
+        settings = replace(settings, low=job.fixed, high=job.fixed)
+    elif job.policy is None:
+        schedule = _oracle(job.scenario, settings, arrivals)
+        settings = replace(settings, start=min(settings.high, max(settings.low, schedule(0.0))))
+    result = Fleet(settings, arrivals, job.policy, job.seed, schedule).run()
+    return outcome(job.scenario, settings, result, mean_output(arrivals))
+
+
+def _oracle(scenario: Scenario, settings: Settings, arrivals: Sequence[Arrival]) -> Callable[[float], int]:
+    """Perfect foresight of the tokens asked for: enough replicas for every minute that comes before one more could start."""
+    minutes = [0.0] * (int(settings.seconds // 60) + 1)
+    for arrival in arrivals:
+        if arrival.at < settings.seconds:
+            minutes[int(arrival.at // 60)] += arrival.output
+    start_up = settings.engine.load + settings.schedule + 15.0
+    per_minute = scenario.decode_capacity * 60 * ORACLE_HEADROOM
+
+    def wanted(now: float) -> int:
+        first, last = max(0, int(now // 60) - 1), int((now + start_up) // 60)
+        return math.ceil(max(minutes[first: last + 1], default=0.0) / per_minute)
+
+    return wanted
+
+
+def outcome(scenario: Scenario, settings: Settings, result: Result, output: float) -> Outcome:
+    """The figures of a result."""
+    requests = max(1, result.requests)
+    enough, leads = [], []
+    for begin, rate in scenario.bursts:
+        wanted = need(scenario, rate, output)
+        end = begin + 1800.0
+        ready = next((at for at, _, ready in result.replicas if ready >= wanted and begin <= at < end), math.inf)
+        if any(count >= wanted for at, _, count in result.replicas[:_before(result, begin)][-1:]):
+            ready = begin
+        enough.append(ready - begin)
+        ups = [at for (_, before, _), (at, after, _) in itertools.pairwise(result.replicas)
+               if after > before and begin <= at < end]
+        late = sorted(at for at in result.violations if begin <= at < end)
+        if ups and len(late) >= 20:
+            leads.append(late[19] - ups[0])
+    return Outcome(
+        attainment=result.attainment, ttft=result.ttft_good / requests, itl=result.itl_good / requests,
+        replica_hours=result.replica_hours, preemptions=result.preemptions, flaps=result.flaps,
+        blind=result.blind_scale_ins, peak=result.peak,
+        ttft_p99=stats.quantile(result.ttfts, 0.99) if result.ttfts else math.inf,
+        enough=sum(enough) / len(enough) if enough else None,
+        lead=sum(leads) / len(leads) if leads else None,
+        path=tuple(result.replicas),
+    )
+
+
+def _before(result: Result, at: float) -> int:
+    return sum(1 for time, _, _ in result.replicas if time <= at)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy in one scenario, over the seeds."""
+
+    scenario: str
+    policy: str
+    title: str
+    target: float | None
+    outcomes: tuple[Outcome, ...]
+
+    def mean(self, figure: str) -> stats.Mean | None:
+        """A figure's mean over the seeds that have it; None when none has."""
+        values = [value for value in (getattr(one, figure) for one in self.outcomes) if value is not None]
+        if not values or any(math.isinf(value) for value in values):
+            return None
+        return stats.mean(values)
+
+    @property
+    def never(self) -> int:
+        """In how many seeds there were never enough replicas after a burst."""
+        return sum(1 for one in self.outcomes if one.enough is not None and math.isinf(one.enough))
+
+
+Progress = Callable[[int, int], None]
+
+
+def play(jobs: Sequence[Job], workers: int = 1, progress: Progress | None = None) -> list[Outcome]:
+    """All jobs, in order, on so many processes. The result does not depend on ``workers``."""
+    found: list[Outcome] = []
+
+    def results() -> Iterator[Outcome]:
+        if workers <= 1:
+            yield from map(run, jobs)
+            return
+        with ProcessPoolExecutor(workers) as pool:
+            yield from pool.map(run, jobs)
+
+    for done in results():
+        found.append(done)
+        if progress is not None:
+            progress(len(found), len(jobs))
+    return found
+
+
+def compare(scenarios: Sequence[Scenario], policies: Sequence[ScalePolicy], seeds: Sequence[int], *,
+            traces: Path | None = None, settings: Callable[[Scenario], Settings] = Scenario.settings,
+            bounds: bool = True, workers: int = 1, progress: Progress | None = None) -> list[Row]:
+    """A row for each policy in each scenario; with ``bounds`` the static-best and the oracle too."""
+    jobs: list[Job] = []
+    for scenario in scenarios:
+        given = settings(scenario)
+        for seed in seeds:  # a seed's arrivals are made once for all its policies
+            jobs += [Job(scenario, given, seed, policy, 0, traces) for policy in policies]
+            if bounds:
+                jobs.append(Job(scenario, given, seed, None, 0, traces))
+    outcomes = iter(play(jobs, workers, progress))
+    rows = []
+    for scenario in scenarios:
+        by_policy: dict[str, list[Outcome]] = {}
+        for _ in seeds:
+            for policy in policies:
+                by_policy.setdefault(f"{policy.name}={policy.target:g}", []).append(next(outcomes))
+            if bounds:
+                by_policy.setdefault(ORACLE, []).append(next(outcomes))
+        for policy in policies:
+            found = by_policy[f"{policy.name}={policy.target:g}"]
+            rows.append(Row(scenario.name, policy.name, policy.title, policy.target, tuple(found)))
+        if bounds:
+            rows.append(Row(scenario.name, ORACLE, "perfect foresight", None, tuple(by_policy[ORACLE])))
+            rows.append(static_best(scenario, settings(scenario), seeds, traces, workers))
+    return rows
+
+
+def static_best(scenario: Scenario, given: Settings, seeds: Sequence[int], traces: Path | None, workers: int) -> Row:
+    """The smallest fixed fleet that reaches the goal on average, by bisection; the largest allowed when none does."""
+    tried: dict[int, list[Outcome]] = {}
+
+    def attainment(count: int) -> float:
+        if count not in tried:
+            tried[count] = play([Job(scenario, given, seed, None, count, traces) for seed in seeds], workers)
+        return sum(one.attainment for one in tried[count]) / len(seeds)
+
+    low, high = given.low - 1, given.high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if attainment(middle) >= GOAL:
+            high = middle
+        else:
+            low = middle
+    attainment(high)
+    return Row(scenario.name, STATIC, f"{high} replicas, always", float(high), tuple(tried[high]))
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The target of a policy that reaches the goal in all regimes at the least cost; None when no target does."""
+
+    policy: str
+    target: float | None
+    rows: tuple[Row, ...]
+
+
+def sweep(scenarios: Sequence[Scenario], policy: ScalePolicy, seeds: Sequence[int], *, traces: Path | None = None,
+          settings: Callable[[Scenario], Settings] = Scenario.settings, targets: Sequence[float] = (), workers: int = 1,
+          progress: Progress | None = None) -> list[Row]:
+    """A row for each target of a policy in each scenario."""
+    grid = tuple(targets) or policy.grid or (policy.target,)
+    return compare(scenarios, [policy.scaled(target) for target in grid], seeds, traces=traces, settings=settings,
+                   bounds=False, workers=workers, progress=progress)
+
+
+def recommend(rows: Sequence[Row], policy: str) -> Recommendation:
+    """From a sweep: the highest target whose mean attainment is at the goal in every scenario."""
+    mine = [row for row in rows if row.policy == policy]
+    targets = sorted({row.target for row in mine if row.target is not None}, reverse=True)
+    for target in targets:
+        if all(_attained(row) >= GOAL for row in mine if row.target == target):
+            return Recommendation(policy, target, tuple(mine))
+    return Recommendation(policy, None, tuple(mine))
+
+
+def _attained(row: Row) -> float:
+    found = row.mean("attainment")
+    return found.value if found is not None else 0.0
+
+
+def highest_regime_targets(rows: Sequence[Row], policy: str) -> Mapping[str, float | None]:
+    """From a sweep: for each scenario by itself the highest target at the goal. Their spread is what a move costs."""
+    found: dict[str, float | None] = {}
+    for name in dict.fromkeys(row.scenario for row in rows):
+        good = [row.target for row in rows if row.policy == policy and row.scenario == name
+                and row.target is not None and _attained(row) >= GOAL]
+        found[name] = max(good, default=None)
+    return found
+
+
+FIGURES: tuple[tuple[str, str], ...] = (
+    ("attainment", "both"), ("ttft", "ttft"), ("itl", "itl"), ("replica_hours", "replica-hours"),
+    ("preemptions", "preemptions"), ("flaps", "flaps"), ("enough", "enough"), ("lead", "lead"),
+    ("peak", "peak"), ("blind", "blind scale-ins"), ("ttft_p99", "ttft p99"),
+)
+
+
+def as_json(rows: Sequence[Row], seeds: Sequence[int]) -> dict[str, Any]:
+    """The rows as a JSON document; what is not there is null."""
+
+    def figure(row: Row, name: str) -> dict[str, float | int | None] | None:
+        found = row.mean(name)
+        return found.as_json() if found is not None else None
+
+    return {
+        "seeds": list(seeds),
+        "goal": GOAL,
+        "rows": [
+            {"scenario": row.scenario, "policy": row.policy, "title": row.title, "target": row.target,
+             **{name: figure(row, name) for name, _ in FIGURES}, "never_enough_seeds": row.never}
+            for row in rows
+        ],
+    }
+
+
+def checked(names: Sequence[str]) -> list[str]:
+    """Policy names without repetition; InputError for an unknown one."""
+    unknown = [name for name in names if name.partition("=")[0] not in POLICIES]
+    if unknown:
+        raise InputError(f"unknown policy {unknown[0]!r}; one of {', '.join(POLICIES)}")
+    return list(dict.fromkeys(names))

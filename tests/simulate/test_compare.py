@@ -1,0 +1,171 @@
+"""Statistics, the comparison and the recommendation; and the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from obs.cli.main import main
+from obs.simulate import compare, report, stats
+from obs.simulate.compare import Outcome, Row
+from obs.simulate.policies import POLICIES, policy
+from obs.simulate.profile import capacity
+from obs.simulate.scenarios import CHAT, REGIMES, SCENARIOS
+
+TRACE = Path(__file__).parents[1] / "data" / "traces" / "azure-llm-2023-conv-excerpt.csv"
+
+
+# --- statistics --------------------------------------------------------------------------------------
+
+
+def test_students_t_by_hand() -> None:
+    found = stats.mean([1.0, 2.0, 3.0, 4.0, 5.0])
+    # s = sqrt(2.5), t(4) = 2.776: 2.776 × 1.5811 / sqrt(5)
+    assert (found.value, found.half) == (3.0, pytest.approx(1.963, abs=0.001))
+    assert stats.mean([7.0]).half is None
+    assert stats.mean([2.0, 2.0]).half == 0.0
+    with pytest.raises(ValueError, match="no values"):
+        stats.mean([])
+
+
+def test_quantiles() -> None:
+    assert [stats.quantile([4, 1, 3, 2], share) for share in (0.25, 0.5, 0.99, 1.0)] == [1, 2, 4, 4]
+
+
+# --- what a comparison makes of runs -------------------------------------------------------------------
+
+
+def row(scenario: str, target: float, *attained: float, name: str = "load") -> Row:
+    return Row(scenario, name, name, target, tuple(
+        Outcome(one, one, one, 10.0, 0, 0, 0, 5, 1.0, None, None) for one in attained))
+
+
+def test_recommendation_is_the_highest_target_good_everywhere() -> None:
+    rows = [row("a", 0.5, 0.99), row("a", 0.6, 0.97), row("a", 0.7, 0.96),
+            row("b", 0.5, 0.98), row("b", 0.6, 0.94, 0.97), row("b", 0.7, 0.90)]
+    assert compare.recommend(rows, "load").target == 0.6      # in b the mean over the seeds is 0.955
+    assert compare.highest_regime_targets(rows, "load") == {"a": 0.7, "b": 0.6}
+    assert compare.recommend([row("a", 0.5, 0.90)], "load").target is None
+
+
+def test_tiny_comparison_is_reproducible_and_whole(tmp_path: Path) -> None:
+    tiny = replace(SCENARIOS["shift"], seconds=100.0, high=3)
+    policies = [policy("queue"), policy("load")]
+    one = compare.compare([tiny], policies, [1, 2])
+    two = compare.compare([tiny], policies, [1, 2], workers=2)
+    assert one == two
+    assert [row.policy for row in one] == ["queue", "load", compare.ORACLE, compare.STATIC]
+    assert all(len(row.outcomes) == 2 for row in one)
+    document = json.loads(json.dumps(compare.as_json(one, [1, 2]), allow_nan=False))
+    assert document["rows"][1]["attainment"]["seeds"] == 2
+    lines = report.comparison(one, {"shift": tiny.title}, [1, 2])
+    assert sum(line.startswith("load ") for line in lines) == 1
+    page, _ = report.page(one, {"shift": "<title>"}, [1, 2], "obs simulate & more")
+    assert "<title>" not in page.replace("<title>obs simulate: comparison</title>", "")
+    assert page == report.page(one, {"shift": "<title>"}, [1, 2], "obs simulate & more")[0]
+
+
+def test_static_best_is_the_smallest_that_will_do() -> None:
+    steady = replace(SCENARIOS["shift"], seconds=400.0, high=6, prompt_factor=None)  # 4 requests/s, 2.4 a replica
+    found = compare.static_best(steady, steady.settings(), [1], None, 1)
+    assert found.target == 2.0
+    hours = found.mean("replica_hours")
+    assert hours is not None
+    assert hours.value == pytest.approx(2 * 400 / 3600)
+
+
+def test_decode_capacities_are_as_profiled() -> None:
+    scenario = SCENARIOS["prefill"]
+    assert scenario.lengths is not None
+    found = capacity(scenario.engine, scenario.lengths, scenario.slo, 1)
+    assert found.tokens == pytest.approx(scenario.decode_capacity, rel=0.08)
+
+
+def test_the_data_is_whole() -> None:
+    assert set(REGIMES) <= SCENARIOS.keys()
+    for one in POLICIES.values():
+        assert one.source
+        assert one.target > 0
+        assert all(target > 0 for target in one.grid)
+    assert CHAT.mean_output == pytest.approx(357.7, abs=0.5)
+
+
+# --- the command ---------------------------------------------------------------------------------------
+
+
+def test_single_run_with_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["simulate", "--trace", str(TRACE), "--policy", "load=0.7", "--format", "json"]
+    assert main(arguments) == 0
+    first = capsys.readouterr().out
+    document = json.loads(first)
+    assert document["requests"] == 200
+    assert document["policy"] == "load"
+    assert document["target"] == 0.7
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == first
+    assert main(arguments[:-2]) == 0
+    assert "SLO            " in capsys.readouterr().out
+
+
+def test_compare_sweep_and_recommend(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    common = ["--scenario", "kv", "--duration", "60", "--seeds", "2", "--max", "3"]
+    page = tmp_path / "compare.html"
+    assert main(["simulate", "--compare", "--policy", "queue", "--policy", "load", *common, "--html", str(page)]) == 0
+    assert "95 % confidence interval" in capsys.readouterr().out
+    assert page.read_text().startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [page]
+    assert main(["simulate", "--recommend", "--targets", "0.6,0.7", *common]) == 0
+    assert "load: target 0.7" in capsys.readouterr().out
+    assert main(["simulate", "--recommend", "--targets", "0.7", *common, "--slo-ttft", "0.001"]) == 1
+    assert "no target reaches" in capsys.readouterr().out
+
+
+def test_list_and_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in [*SCENARIOS, *POLICIES, "round-robin", "prometheus"])
+    assert main(["simulate", "--profile", "--scenario", "prefill", "--seeds", "1", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["decode_tokens_per_second"] > 0
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--scenario", "vk"], "unknown scenario 'vk'"),
+    (["--scenario", "conversation"], "give its folder with --traces"),
+    (["--compare"], "give its folder with --traces"),
+    (["--policy", "lod"], "unknown policy 'lod'"),
+    (["--policy", "kv-0.8=1.2"], "never reaches 1.2"),
+    (["--policy", "load=x"], "is no number"),
+    (["--policy", "load=-1"], "above 0"),
+    (["--policy", "load", "--policy", "gpu"], "several go with --compare"),
+    (["--min", "5", "--max", "3"], "the minimum 5"),
+    (["--min", "0"], "the minimum 0"),
+    (["--kv-tokens", "3"], "holds no block"),
+    (["--engine", "tpu"], "unknown engine 'tpu'"),
+    (["--engine", "qwen2.5-7b@A10"], "say its --decode-capacity too"),
+    (["--router", "sticky"], "unknown router 'sticky'"),
+    (["--fault", "flood:1:2"], "unknown kind 'flood'"),
+    (["--fault", "hang:1"], "write KIND:START:SECONDS"),
+    (["--fault", "hang:1:-2"], "the duration above 0"),
+    (["--arrivals", "poisson"], "write poisson:RATE"),
+    (["--arrivals", "poisson:-3"], "must be numbers above 0"),
+    (["--arrivals", "bursts:9:3"], "the low rate is above the high one"),
+    (["--arrivals", "poisson:3", "--scenario", "kv"], "exclude each other"),
+    (["--trace", "/nowhere.csv"], "cannot be read"),
+    (["--traces", "/nowhere"], "no such folder"),
+    (["--sample", "0.01"], "interval 0.01 s is not within"),
+    (["--seeds", "0"], "at least one"),
+    (["--jobs", "0"], "at least one"),
+    (["--targets", "0.5"], "goes with --sweep"),
+    (["--html", "x.html"], "goes with --compare"),
+    (["--compare", "--scenario", "kv", "--html", "/nowhere/x.html"], "there is no folder"),
+    (["--sweep", "--scenario", "kv", "--targets", "0.5,y"], "write numbers above 0"),
+])
+def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
