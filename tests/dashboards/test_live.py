@@ -13,9 +13,8 @@ from obs.alerts.registry import all_groups
 from obs.checks.dashboards import expressions
 from obs.config import Config, load_config
 from obs.dashboards.registry import all_dashboards
-from obs.evaluate import rules
 from obs.evaluate.recording import read
-from obs.evaluate.replay import evaluate_rule, written_back
+from obs.evaluate.replay import played
 from obs.prom.remote_write import Labels, Point, make_labels
 from obs.prom.server import PrivatePrometheus
 from obs.render.grafana import render_dashboard
@@ -61,11 +60,8 @@ def world(name: str, config: str, after_ms: int = 0) -> Iterator[World]:
     step = recording.interval_ms
     end = recording.end_ms + after_ms
     times = range(recording.start_ms, end + 1, step)
-    with PrivatePrometheus() as server:
-        server.writer.write(recording.points(end_ms=end))
-        for rule in rules.in_order(rules.from_groups(all_groups(settings))):
-            if rule.kind == "record":
-                server.writer.write(written_back(evaluate_rule(server, rule, times), times))
+    with played(recording, all_groups(settings), interval_ms=step, end_ms=end) as replayed:
+        server = replayed.server
         # One alert of a model and one of a GPU, as Prometheus would store them; a replay makes none.
         model = next(iter(server.client.query_range("model:model_loaded:count", times[0] / 1000, times[-1] / 1000, 5)))
         of_model = [pair for pair in model.labels if pair[0] in ("job", "model", "version")]
