@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from obs.errors import InputError, ServerError
+from obs.errors import InputError, ServerError, ToolError
 from obs.evaluate import explain, first, replay
 from obs.evaluate import rules as rules_
 from obs.evaluate.explain import Part, take_apart
@@ -34,7 +34,7 @@ from obs.evaluate.recording import Recording, Tsdb
 from obs.evaluate.replay import Instance, Timeline
 from obs.evaluate.rules import Rule
 from obs.model.rule import Group
-from obs.prom import metric_names
+from obs.prom import metric_names, tools
 from obs.prom.client import Client, LoadedRule, PassingError, QueryError, Series
 from obs.promql import indent
 
@@ -90,7 +90,7 @@ def over_server(
     begin = -(-start_ms // step_ms) * step_ms
     reach = max((explain.reach_ms(rule.expr) for rule in plain), default=0)
     known = set(_patient(lambda: client.label_values("__name__", start=(begin - reach) / 1000, end=end_ms / 1000)))
-    if not known:
+    if not known or not _any_sample(client, begin, end_ms, step_ms):
         raise InputError(
             f"{client.url} has no sample from {_clock(begin)} to {_clock(end_ms)}; name a time it has data of, "
             "or another server or tenant"
@@ -179,6 +179,18 @@ def over_recordings(
         return History(line, (), played.warnings, drawn)
 
 
+def _any_sample(client: Client, start_ms: int, end_ms: int, step_ms: int) -> bool:
+    """Whether the server has any sample in a time; it knows names of a block, whose time may be another."""
+    step = max(1, (end_ms - start_ms) // step_ms // _COVERAGE) * step_ms
+    try:
+        return any(
+            _patient(lambda: client.ask_packed(expr, start_ms, end_ms, step, values=False)).series  # noqa: B023
+            for expr in ("count(up)", 'count({__name__!=""})')
+        )
+    except QueryError:
+        return True  # too many to be counted
+
+
 # --- what to ask ------------------------------------------------------------------------------------------
 
 
@@ -217,7 +229,7 @@ class _Chooser:
         """Why evaluating first is less work for the server than expanding; "" when it is not."""
         reads = [[one.name for one in first.needed([rule], self.unstored)] for rule in alerts]
         every, distinct = sum(map(len, reads)), len({name for names in reads for name in names})
-        if every < _SHARED * distinct or distinct < 3:
+        if every < _SHARED * distinct or distinct < 3 or not _has_prometheus():
             return ""
         return (
             f"{sum(map(bool, reads))} alerts read {distinct} recorded series, {every} times in all: evaluated once for all "
@@ -282,6 +294,14 @@ class _Chooser:
         except QueryError:
             return False
         return not answer.series and not answer.warnings
+
+
+def _has_prometheus() -> bool:
+    try:
+        tools.find("prometheus")
+    except ToolError:
+        return False
+    return True
 
 
 def _same_rule(ours: Rule, theirs: LoadedRule) -> bool:
