@@ -75,7 +75,8 @@ def over_server(
     Evaluations are at the multiples of ``step_ms`` in that time (of a group's own interval, where it has one): the
     timeline begins at the first of them. ``how``: "expand" or "first" forces that way for all recorded series that are
     not stored; "auto" expands where that is exact. ``resume``: a folder for finished pieces; a run that finds it goes
-    on from there. ``progress`` is told what is being done and how much of all is done (0 to 1), from any thread.
+    on from there. ``progress`` is told what is being done and how much of all is done (0 to 1), from several threads,
+    one at a time.
     ``curves``: also the values beside their thresholds, to be drawn.
 
     InputError when a rule cannot be evaluated or the server has no sample in that time; ServerError when it cannot
@@ -84,7 +85,7 @@ def over_server(
     plain = replay.plain_rules(rules)
     _check(plain, start_ms, end_ms, step_ms)
     ordered = rules_.in_order(plain)
-    told = progress or (lambda text, part: None)
+    told = _Told(progress)
     told(f"asking {client.url} what it has", 0.0)
     asker = Asker(client, resume)
     begin = -(-start_ms // step_ms) * step_ms
@@ -107,7 +108,7 @@ def over_server(
         plan = made[number]
         found[number] = replay.instances_of(asker, plan.rule, plan.expr, times(plan.rule), end_ms)
 
-    with _resumable(resume, counter):
+    with _resumable(resume, told):
         in_parallel([lambda number=number: work(number) for number in range(len(made))], asker.stop)  # type: ignore[misc]
         instances = [one for part in found for one in part]
         later = [plan.rule for plan in plans if plan.first]
@@ -240,6 +241,8 @@ class _Chooser:
         """Why the expanded expression can give another result than recorded series; "" when it cannot."""
         for name, why in expansion.kept:
             return f"{name} cannot be put in: {why}"
+        if expansion.sampled and self.asker.client.is_victoria_metrics:
+            return f"{_listed(expansion.sampled)} is read over a range or at an offset, and VictoriaMetrics has its own subqueries"
         for name in self.unstored:
             if metric_names.may_read(expansion.text, name):
                 return f"{name} is read by a pattern of names, where nothing can be put in"
@@ -356,31 +359,42 @@ def _grids(start_ms: int, end_ms: int, step_ms: int) -> Callable[[Rule], range]:
     return times
 
 
+class _Told:
+    """Tells of progress, one call at a time, never backwards; ``part`` is what was told last."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.part = 0.0
+        self._progress = progress
+        self._lock = threading.Lock()
+
+    def __call__(self, text: str, part: float) -> None:
+        with self._lock:
+            self.part = max(self.part, min(1.0, part))
+            if self._progress is not None:
+                self._progress(text, self.part)
+
+
 class _Counter:
     """How much of all evaluations is done; they are ``share`` of all that is to be done."""
 
-    def __init__(self, told: Progress, total: int, share: float) -> None:
+    def __init__(self, told: _Told, total: int, share: float) -> None:
         self.told, self.total, self.done, self.share = told, max(1, total), 0, share
         self._lock = threading.Lock()
 
     def add(self, rule: Rule, steps: int) -> None:
         with self._lock:
             self.done = min(self.total, self.done + steps)
-            part = self.part
+            part = self.share * self.done / self.total
         self.told(rule.name, part)
-
-    @property
-    def part(self) -> float:
-        return self.share * self.done / self.total
 
 
 @contextlib.contextmanager
-def _resumable(resume: Path | None, counter: _Counter) -> Iterator[None]:
+def _resumable(resume: Path | None, told: _Told) -> Iterator[None]:
     """Says what can be done when the server went away in the middle of it."""
     try:
         yield
     except PassingError as error:
-        done = f"{counter.part:.0%} of the evaluations were done"
+        done = f"{told.part:.0%} of the work was done"
         mend = (
             f"run it again with the resume folder {resume} to go on from there"
             if resume is not None

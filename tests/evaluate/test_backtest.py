@@ -263,9 +263,12 @@ def error(status: int, kind: str, text: str) -> tuple[int, str]:
 def test_passing_faults_are_tried_again(server: PrivatePrometheus, proxied: Callable[..., Proxy]) -> None:
     faults = [(502, "<html>bad gateway</html>"), error(503, "unavailable", "starting"), (429, "{}")]
     proxy = proxied(lambda path, form: faults.pop() if "query_range" in path and faults else None)
+    told: list[float] = []
     with Client(proxy.url) as client:
-        history = run(client, [HIGH])
+        history = run(client, [HIGH], progress=lambda text, part: told.append(part))
     assert not faults
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (0.0, 1.0)
     assert history.timeline.instances == run(server.client, [HIGH]).timeline.instances
 
 
@@ -298,9 +301,9 @@ def test_a_server_that_dies_midway_can_be_resumed(
     proxy = proxied(meddle)
     rules = [HIGH, Rule("alert", "Low", "x < 1"), Rule("alert", "More", "x > 3")]
     with Client(proxy.url) as client:
-        with pytest.raises(ServerError, match=r"503 .*asked 6 times.*were done: give a resume folder"):
+        with pytest.raises(ServerError, match=r"503 .*asked 6 times.*was done: give a resume folder"):
             run(client, rules)
-        with pytest.raises(ServerError, match=r"67% of the evaluations were done: run it again with the resume folder .*kept"):
+        with pytest.raises(ServerError, match=r"67% of the work was done: run it again with the resume folder .*kept"):
             run(client, rules, resume=folder)
         assert all(path.suffix == ".piece" for path in folder.iterdir())  # nothing half-written
         proxy.asked.clear()
