@@ -242,7 +242,7 @@ class _Chooser:
         for name, why in expansion.kept:
             return f"{name} cannot be put in: {why}"
         if expansion.sampled and self.asker.client.is_victoria_metrics:
-            return f"{_listed(expansion.sampled)} is read over a range or at an offset, and VictoriaMetrics has its own subqueries"
+            return f"{_listed(expansion.sampled)} is read over a range or an offset, and VictoriaMetrics has its own subqueries"
         for name in self.unstored:
             if metric_names.may_read(expansion.text, name):
                 return f"{name} is read by a pattern of names, where nothing can be put in"
