@@ -7,13 +7,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-vllm test lint types unit build check pack install tools triton bench clean
+.PHONY: help demo demo-vllm test lint types unit build check pack install tools triton bench differential clean
 
 help:
 	@echo "make demo       play a real Triton incident through the rules (needs Prometheus; installs it by apt)"
 	@echo "make demo-vllm  the same for a real vLLM incident"
 	@echo "make test       all that CI runs: lint, types, the pack's own checks and tests, the test suite"
 	@echo "make build      write rules, dashboards and docs;  make check: find faults in them"
+	@echo "make differential  hold the backtest's alert states against promtool on 1,000 random cases (minutes)"
 	@echo "make bench      measure build, check and rule evaluation"
 
 # --- set-up -----------------------------------------------------------------------------------------
@@ -79,6 +80,9 @@ check: $(VENV)/.pack tools
 
 bench: $(VENV)/.dev tools
 	@$(BIN)/python tests/bench/bench.py
+
+differential: $(VENV)/.dev tools
+	@$(BIN)/python -m tests.evaluate.differential --cases 1000
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from obs.evaluate.rules import Rule, from_groups, load_rule_files
     from obs.evaluate.score import AlertScore, Detection, Episode, IncidentScore, Score, default_merge_ms, episodes
     from obs.evaluate.score import score as score_timeline
+    from obs.evaluate.state import Span
     from obs.evaluate.sweep import Point as SweepPoint
     from obs.evaluate.sweep import Spec, Sweep, parse_spec
     from obs.evaluate.sweep import check as check_sweep
@@ -75,6 +76,7 @@ _HOMES = {
     "from_groups": "rules", "load_rule_files": "rules", "AlertScore": "score", "Detection": "score",
     "Episode": "score", "IncidentScore": "score", "Score": "score", "default_merge_ms": "score",
     "episodes": "score", "Spec": "sweep", "Sweep": "sweep", "parse_spec": "sweep",
+    "Span": "state",
 }
 #: names that would clash with a module of this package, or say too little: (module, name there)
 _ALIASES = {
@@ -114,6 +116,7 @@ __all__ = [
     "Rule",
     "Score",
     "SeenEpisode",
+    "Span",
     "Spec",
     "Sweep",
     "SweepPoint",

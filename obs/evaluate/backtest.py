@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from obs.errors import InputError, ServerError
+from obs.errors import InputError, ServerError, ToolError
 from obs.evaluate import explain, first, replay
 from obs.evaluate import rules as rules_
 from obs.evaluate.explain import Part, take_apart
@@ -34,7 +34,7 @@ from obs.evaluate.recording import Recording, Tsdb
 from obs.evaluate.replay import Instance, Timeline
 from obs.evaluate.rules import Rule
 from obs.model.rule import Group
-from obs.prom import metric_names
+from obs.prom import metric_names, tools
 from obs.prom.client import Client, LoadedRule, PassingError, QueryError, Series
 from obs.promql import indent
 
@@ -75,7 +75,8 @@ def over_server(
     Evaluations are at the multiples of ``step_ms`` in that time (of a group's own interval, where it has one): the
     timeline begins at the first of them. ``how``: "expand" or "first" forces that way for all recorded series that are
     not stored; "auto" expands where that is exact. ``resume``: a folder for finished pieces; a run that finds it goes
-    on from there. ``progress`` is told what is being done and how much of all is done (0 to 1), from any thread.
+    on from there. ``progress`` is told what is being done and how much of all is done (0 to 1), from several threads,
+    one at a time.
     ``curves``: also the values beside their thresholds, to be drawn.
 
     InputError when a rule cannot be evaluated or the server has no sample in that time; ServerError when it cannot
@@ -84,13 +85,13 @@ def over_server(
     plain = replay.plain_rules(rules)
     _check(plain, start_ms, end_ms, step_ms)
     ordered = rules_.in_order(plain)
-    told = progress or (lambda text, part: None)
+    told = _Told(progress)
     told(f"asking {client.url} what it has", 0.0)
     asker = Asker(client, resume)
     begin = -(-start_ms // step_ms) * step_ms
     reach = max((explain.reach_ms(rule.expr) for rule in plain), default=0)
     known = set(_patient(lambda: client.label_values("__name__", start=(begin - reach) / 1000, end=end_ms / 1000)))
-    if not known:
+    if not known or not _any_sample(client, begin, end_ms, step_ms):
         raise InputError(
             f"{client.url} has no sample from {_clock(begin)} to {_clock(end_ms)}; name a time it has data of, "
             "or another server or tenant"
@@ -107,7 +108,7 @@ def over_server(
         plan = made[number]
         found[number] = replay.instances_of(asker, plan.rule, plan.expr, times(plan.rule), end_ms)
 
-    with _resumable(resume, counter):
+    with _resumable(resume, told):
         in_parallel([lambda number=number: work(number) for number in range(len(made))], asker.stop)  # type: ignore[misc]
         instances = [one for part in found for one in part]
         later = [plan.rule for plan in plans if plan.first]
@@ -179,6 +180,18 @@ def over_recordings(
         return History(line, (), played.warnings, drawn)
 
 
+def _any_sample(client: Client, start_ms: int, end_ms: int, step_ms: int) -> bool:
+    """Whether the server has any sample in a time; it knows names of a block, whose time may be another."""
+    step = max(1, (end_ms - start_ms) // step_ms // _COVERAGE) * step_ms
+    try:
+        return any(
+            _patient(lambda: client.ask_packed(expr, start_ms, end_ms, step, values=False)).series  # noqa: B023
+            for expr in ("count(up)", 'count({__name__!=""})')
+        )
+    except QueryError:
+        return True  # too many to be counted
+
+
 # --- what to ask ------------------------------------------------------------------------------------------
 
 
@@ -217,7 +230,7 @@ class _Chooser:
         """Why evaluating first is less work for the server than expanding; "" when it is not."""
         reads = [[one.name for one in first.needed([rule], self.unstored)] for rule in alerts]
         every, distinct = sum(map(len, reads)), len({name for names in reads for name in names})
-        if every < _SHARED * distinct or distinct < 3:
+        if every < _SHARED * distinct or distinct < 3 or not _has_prometheus():
             return ""
         return (
             f"{sum(map(bool, reads))} alerts read {distinct} recorded series, {every} times in all: evaluated once for all "
@@ -228,6 +241,8 @@ class _Chooser:
         """Why the expanded expression can give another result than recorded series; "" when it cannot."""
         for name, why in expansion.kept:
             return f"{name} cannot be put in: {why}"
+        if expansion.sampled and self.asker.client.is_victoria_metrics:
+            return f"{_listed(expansion.sampled)} is read over a range or an offset, and VictoriaMetrics has its own subqueries"
         for name in self.unstored:
             if metric_names.may_read(expansion.text, name):
                 return f"{name} is read by a pattern of names, where nothing can be put in"
@@ -284,6 +299,14 @@ class _Chooser:
         return not answer.series and not answer.warnings
 
 
+def _has_prometheus() -> bool:
+    try:
+        tools.find("prometheus")
+    except ToolError:
+        return False
+    return True
+
+
 def _same_rule(ours: Rule, theirs: LoadedRule) -> bool:
     return dict(ours.labels) == dict(theirs.labels) and explain.same(ours.expr, theirs.expr)
 
@@ -336,31 +359,42 @@ def _grids(start_ms: int, end_ms: int, step_ms: int) -> Callable[[Rule], range]:
     return times
 
 
+class _Told:
+    """Tells of progress, one call at a time, never backwards; ``part`` is what was told last."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.part = 0.0
+        self._progress = progress
+        self._lock = threading.Lock()
+
+    def __call__(self, text: str, part: float) -> None:
+        with self._lock:
+            self.part = max(self.part, min(1.0, part))
+            if self._progress is not None:
+                self._progress(text, self.part)
+
+
 class _Counter:
     """How much of all evaluations is done; they are ``share`` of all that is to be done."""
 
-    def __init__(self, told: Progress, total: int, share: float) -> None:
+    def __init__(self, told: _Told, total: int, share: float) -> None:
         self.told, self.total, self.done, self.share = told, max(1, total), 0, share
         self._lock = threading.Lock()
 
     def add(self, rule: Rule, steps: int) -> None:
         with self._lock:
             self.done = min(self.total, self.done + steps)
-            part = self.part
+            part = self.share * self.done / self.total
         self.told(rule.name, part)
-
-    @property
-    def part(self) -> float:
-        return self.share * self.done / self.total
 
 
 @contextlib.contextmanager
-def _resumable(resume: Path | None, counter: _Counter) -> Iterator[None]:
+def _resumable(resume: Path | None, told: _Told) -> Iterator[None]:
     """Says what can be done when the server went away in the middle of it."""
     try:
         yield
     except PassingError as error:
-        done = f"{counter.part:.0%} of the evaluations were done"
+        done = f"{told.part:.0%} of the work was done"
         mend = (
             f"run it again with the resume folder {resume} to go on from there"
             if resume is not None

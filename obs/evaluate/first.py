@@ -58,7 +58,8 @@ def evaluate(
             nonlocal done
             replay.record(asker, server, part, part.expr, every)
             done += 1
-            progress(f"evaluated first: {part.name if part.name not in parts.made else part.expr}", 0.9 * done / len(parts.jobs))
+            name = "part of an alert" if part.name in parts.made else part.name
+            progress(f"evaluated first: {name}", 0.9 * done / len(parts.jobs))
 
         in_parallel([partial(record, part, every) for part, every in parts.jobs], asker.stop)
         for rule, text, every in asked:

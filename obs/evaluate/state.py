@@ -124,7 +124,7 @@ def spans_of_runs(
     found = {
         labels: tuple(_of_one(theirs, times, end_ms, hold_ms, keep_ms)) for labels, theirs in sorted(runs.items()) if theirs
     }
-    if not limit or _most(found.values()) <= limit:
+    if not limit or _most(found.values(), end_ms) <= limit:
         return found
     return spans(
         _evaluations(runs, times), end_ms=end_ms, hold_ms=hold_ms, keep_ms=keep_ms, limit=limit, exceeded=exceeded
@@ -155,12 +155,12 @@ def _of_one(runs: Runs, times: Sequence[int], end_ms: int, hold_ms: int, keep_ms
             yield Span(times[fires], stop, "firing")
 
 
-def _most(found: Iterable[tuple[Span, ...]]) -> int:
-    """How many alerts are active at once at most."""
+def _most(found: Iterable[tuple[Span, ...]], end_ms: int) -> int:
+    """How many alerts are active at once at most, or one more: what is still active at the end counts there too."""
     changes: list[tuple[int, int]] = []
     for spans_ in found:
         for span in spans_:
-            changes += [(span.start_ms, 1), (max(span.end_ms, span.start_ms + 1), -1)]
+            changes += [(span.start_ms, 1), (span.end_ms + (span.end_ms == end_ms), -1)]
     changes.sort()  # at one time, ends come before beginnings
     now = most = 0
     for _, change in changes:

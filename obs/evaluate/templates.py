@@ -23,6 +23,7 @@ from typing import Any
 from obs.errors import InputError
 
 _ACTION = re.compile(r"\{\{(?P<left>-(?=\s))?(?P<body>.*?)(?P<right>(?<=\s)-)?\}\}", re.DOTALL)
+_VALUE = re.compile(r"\$value\b|\.Value\b|\$(?!\w)|(?<![\w.)\d])\.(?![\w])")  # by name, or all that there is
 _TOKEN = re.compile(
     r"""\s*(?:(?P<string>"(?:\\.|[^"\\\n])*"|`[^`]*`)
     |(?P<number>[+-]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))
@@ -92,7 +93,7 @@ def check(text: str) -> None:
 
 def reads_value(text: str) -> bool:
     """Whether the text can differ with the element's value."""
-    return "{{" in text and re.search(r"\$value\b|\.Value\b|\$\s*[|})]|\{\{-?\s*\.\s", text) is not None
+    return any(_VALUE.search(match["body"]) for match in _ACTION.finditer(text))
 
 
 # --- reading -----------------------------------------------------------------------------------------
@@ -523,6 +524,8 @@ def _humanize_duration(given: Any) -> str:
     if abs(value) < 1:
         return _small(value, "s")
     sign, value = ("-" if value < 0 else ""), abs(value)
+    if value >= 2**63:
+        raise TemplateError(f"{number(value)} is too large for a duration")
     whole = int(value)
     seconds, minutes, hours, days = whole % 60, whole // 60 % 60, whole // 3600 % 24, whole // 86400
     if days:
@@ -697,6 +700,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...] | None]] = {
     "ne": (_compared(lambda one, two: one != two), ("any", "any")),
     "lt": (_compared(lambda one, two: one < two), ("any", "any")),
     "le": (_compared(lambda one, two: one <= two), ("any", "any")),
-    "gt": (_compared(lambda one, two: one > two), ("any", "any")),
-    "ge": (_compared(lambda one, two: one >= two), ("any", "any")),
+    # so a NaN is greater than anything: text/template makes gt of le, and ge of lt
+    "gt": (_compared(lambda one, two: not one <= two), ("any", "any")),
+    "ge": (_compared(lambda one, two: not one < two), ("any", "any")),
 }

@@ -392,21 +392,21 @@ class Client:
 
     def version(self) -> str:
         """The server's version as it tells it ("2.42.0"); "" when it tells none. Fits ``is_victoria_metrics``."""
-        return str(self._build().get("version", ""))
+        return str((self._build() or {}).get("version", ""))
 
     @property
     def is_victoria_metrics(self) -> bool:
-        """Whether the server is VictoriaMetrics: it tells a version of Prometheus's, and no more."""
+        """Whether the server is VictoriaMetrics: to what it is, it answers nothing, or a version and no more."""
         build = self._build()
-        return bool(build) and "goVersion" not in build and "application" not in build and "revision" not in build
+        return build is not None and not {"goVersion", "application", "revision"} & build.keys()
 
-    def _build(self) -> Mapping[str, Any]:
+    def _build(self) -> Mapping[str, Any] | None:
         try:
             data, _ = self._call("/api/v1/status/buildinfo", None)
         except PassingError:
             raise
         except ServerError:
-            return {}
+            return None
         return data
 
     def clean(self, text: str) -> str:

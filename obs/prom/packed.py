@@ -18,7 +18,7 @@ _RESULT = b'"result":['
 _END = b"]]}"
 
 
-class OffGridError(ValueError):
+class OffGridError(Exception):
     """The server answered with other times than those asked for."""
 
 
@@ -50,21 +50,29 @@ def unpack(body: bytes, start_ms: int, step_ms: int, *, values: bool) -> tuple[t
     """
     at = body.find(_RESULT)
     if at < 0:
-        return (), body
+        return _whole(body, start_ms, step_ms, values) if b'"result"' in body else ((), body)
     head = body[: at + len(_RESULT)]
     at += len(_RESULT)
     found: list[Packed] = []
-    while body[at : at + 1] == b"{":
-        item, at = _item(body, at)
-        found.append(_pack(item, start_ms, step_ms, values))
-        if body[at : at + 1] == b",":
-            at += 1
-    if body[at : at + 1] != b"]":  # laid out in another way than servers do
-        document = json.loads(body)
-        items = document["data"]["result"]
-        document["data"]["result"] = []
-        return tuple(_pack(item, start_ms, step_ms, values) for item in items), json.dumps(document).encode()
-    return tuple(found), head + body[at:]
+    try:
+        while body[at : at + 1] == b"{":
+            item, at = _item(body, at)
+            found.append(_pack(item, start_ms, step_ms, values))
+            if body[at : at + 1] == b",":
+                at += 1
+        if body[at : at + 1] == b"]":
+            return tuple(found), head + body[at:]
+    except ValueError:
+        pass
+    return _whole(body, start_ms, step_ms, values)
+
+
+def _whole(body: bytes, start_ms: int, step_ms: int, values: bool) -> tuple[tuple[Packed, ...], bytes]:
+    """``unpack`` of an answer laid out in another way than servers do, or with a series without values."""
+    document = json.loads(body)
+    items = document["data"]["result"]
+    document["data"]["result"] = []
+    return tuple(_pack(item, start_ms, step_ms, values) for item in items), json.dumps(document).encode()
 
 
 def _item(body: bytes, at: int) -> tuple[Any, int]:

@@ -186,7 +186,7 @@ def _differences(client: Client, start_ms: int, found: list[list[Any]], rules: d
         mine[state] |= {(tuple(map(tuple, labels)), at) for at in range(low, high, STEP_MS)}
     for side in (mine, theirs):
         side["active"] = side["pending"] | side["firing"]
-    print("\nevaluations with an instance ...  active: both   only ours   only vmalert   firing: both   only ours   only vmalert")
+    print(f"\n{'':<34}active: both   only ours   only vmalert   firing: both   only ours   only vmalert")
     names = {dict(labels)["alertname"] for labels, _ in mine["active"] | theirs["active"]}
     for name in sorted(names):
         counts = []

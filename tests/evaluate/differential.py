@@ -109,7 +109,8 @@ def series(chance: random.Random, samples: int) -> list[Series]:
         if chance.random() < 0.8:
             found.append(Series(labels("y", i=i), marks(chance, samples, lambda: str(chance.randint(0, 3)))))
         if chance.random() < 0.7:
-            found.append(Series(labels("info", i=i, team=chance.choice(["red", "Blue-1"])), marks(chance, samples, lambda: "1")))
+            team = chance.choice(["red", "Blue-1"])
+            found.append(Series(labels("info", i=i, team=team), marks(chance, samples, lambda: "1")))
         if chance.random() < 0.8:
             found.append(Series(labels("c", i=i, job=job), counter(chance, samples)))
     return found
@@ -123,7 +124,8 @@ def marks(chance: random.Random, samples: int, value: Any) -> tuple[str, ...]:
     out: list[str] = []
     while len(out) < samples:
         kind = chance.choices(["value", "_", "stale", "NaN"], [10, 2, 1, 1])[0]
-        out += [value() if kind == "value" else kind] * chance.randint(1, 12 if kind == "_" and chance.random() < 0.2 else 4)
+        longest = 12 if kind == "_" and chance.random() < 0.2 else 4
+        out += [value() if kind == "value" else kind] * chance.randint(1, longest)
     return tuple(out[:samples])
 
 
@@ -138,7 +140,7 @@ def counter(chance: random.Random, samples: int) -> tuple[str, ...]:
 
 
 def recordings(chance: random.Random, step: int) -> list[dict[str, Any]]:
-    some = [
+    return [
         {"record": "r:x2", "expr": "x * 2"},
         {"record": "r:avg", "expr": f"avg_over_time(x[{d(3 * step)}])"},
         {"record": "r:rate", "expr": f"rate(c[{d(chance.choice([2, 4, 5]) * step)}]) * 60"},
@@ -149,7 +151,6 @@ def recordings(chance: random.Random, step: int) -> list[dict[str, Any]]:
         {"record": "r:max", "expr": f"max_over_time(r:x2[{d(3 * step)}])"},
         {"record": "r:old", "expr": f"r:avg offset {d(2 * step)}"},
     ]
-    return some
 
 
 def alert_exprs(chance: random.Random, step: int) -> list[str]:
@@ -293,7 +294,9 @@ def written(labels_: Labels) -> str:
     return "{" + ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels_) + "}"
 
 
-def test_file(rules: RuleSet, number: int, expected: dict[tuple[int, int], list[tuple[str, Labels]]], steps: int) -> dict[str, Any]:
+def as_test(
+    rules: RuleSet, number: int, expected: dict[tuple[int, int], list[tuple[str, Labels]]], steps: int
+) -> dict[str, Any]:
     """A case as promtool's test: ALERTS at each evaluation."""
     checks = []
     for index in range(steps):
@@ -374,7 +377,7 @@ def compare(chance: random.Random, cases: int, tally: Tally) -> None:
         expected = states(base.instances, rules)
         for active in expected.values():
             tally.states.update(state for state, _ in active)
-        for said in patiently(folder, rules, [test_file(rules, number, expected, STEPS) for number in range(cases)], tally):
+        for said in patiently(folder, rules, [as_test(rules, number, expected, STEPS) for number in range(cases)], tally):
             tally.wrong(max(1, said.count("expr: ")), f"{json.dumps(rules.groups)}\npromtool: {differing(said)}")
     tally.cases += cases
     tally.evaluations += cases * STEPS
@@ -385,7 +388,8 @@ def compare_failing(chance: random.Random, tally: Tally) -> None:
     rules = rule_set(chance)
     limit = chance.randint(1, 3)
     clash = chance.random() < 0.4
-    alert: dict[str, Any] = {"alert": "F", "expr": f"x > {chance.randint(0, 3)}", "for": d(chance.choice([0, 2]) * rules.interval)}
+    alert: dict[str, Any] = {"alert": "F", "expr": f"x > {chance.randint(0, 3)}"}
+    alert["for"] = d(chance.choice([0, 2]) * rules.interval)
     alert["keep_firing_for"] = d(chance.choice([0, 2]) * rules.interval)
     if clash:
         alert["labels"] = {"i": "{{ if gt $value 4.0 }}many{{ else }}{{ $labels.i }}{{ end }}", "job": ""}
@@ -411,7 +415,7 @@ def compare_failing(chance: random.Random, tally: Tally) -> None:
                 at = int(time.mktime(time.strptime(match[1] + " UTC", "%Y-%m-%d %H:%M:%S %Z")) - time.timezone) * 1000
                 if (at - T0) // rules.interval < first:
                     first, why = (at - T0) // rules.interval, warning
-        said = promtool(folder, rules, [test_file(rules, 0, {}, STEPS)])
+        said = promtool(folder, rules, [as_test(rules, 0, {}, STEPS)])
         theirs = re.search(r"rule: F, time: (\S+), err: (.*)", said)
         if why:
             reason = "exceeded limit" if "limit" in why else "same labelset"
@@ -423,7 +427,7 @@ def compare_failing(chance: random.Random, tally: Tally) -> None:
             tally.wrong(1, f"promtool fails ({theirs[0]}), we do not\n{json.dumps(rules.groups)}")
         expected = states(history.timeline.instances, rules)
         if first:
-            for said in patiently(folder, rules, [test_file(rules, 0, expected, first)], tally):
+            for said in patiently(folder, rules, [as_test(rules, 0, expected, first)], tally):
                 tally.wrong(max(1, said.count("expr: ")), f"{json.dumps(rules.groups)}\npromtool: {differing(said)}")
     tally.cases += 1
     tally.evaluations += first
@@ -437,12 +441,15 @@ def _go_ms(text: str) -> int:
 def run(cases: int, seed: int, per_set: int = PER_SET, failing: int | None = None, show: bool = False) -> Tally:
     """So many cases (and beyond them ``failing`` ones, default a twentieth)."""
     tally = Tally()
-    number = 0
+    number = told = 0
     while tally.cases < cases:
         compare(random.Random(f"{seed}/{number}"), min(per_set, cases - tally.cases), tally)
         number += 1
         if show:
             print(f"{tally.cases} cases, {tally.evaluations} evaluations, {tally.mismatches} mismatches", file=sys.stderr)
+            for text in tally.said[told:]:
+                print(text, file=sys.stderr)
+            told = len(tally.said)
     for index in range(cases // 20 if failing is None else failing):
         compare_failing(random.Random(f"{seed}/failing/{index}"), tally)
     return tally

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from obs.evaluate.state import Span, spans
+from obs.evaluate.state import Span, spans, spans_of_runs
 from obs.prom import tools
 
 A = (("alertname", "A"),)
@@ -51,6 +51,38 @@ def test_spans_touch_and_instances_are_apart() -> None:
         b: (Span(10, 30, "pending"), Span(30, 40, "firing")),
     }
     assert spans([], end_ms=0) == {}
+
+
+def test_limit_forgets_all_and_begins_anew() -> None:
+    b = (("alertname", "A"), ("m", "b"))
+    exceeded: list[int] = []
+    every = [(0, [A]), (10, [A, b]), (20, [A]), (30, [A]), (40, [])]
+    found = spans(every, end_ms=50, hold_ms=10, keep_ms=20, limit=1, exceeded=exceeded)
+    # A fires at 10, but two are active then: both are forgotten; A is pending anew at 20, fires at 30, is kept at 40
+    assert found == {A: (Span(0, 10, "pending"), Span(20, 30, "pending"), Span(30, 50, "firing"))}
+    assert exceeded == [10]
+
+
+def test_runs_give_what_every_evaluation_gives() -> None:
+    for seed in range(400):
+        chance = random.Random(seed)
+        count = chance.randint(1, 25)
+        times = [0]
+        while len(times) < count:
+            times.append(times[-1] + chance.choice([10, 10, 10, 30]))
+        present = {(("n", str(n)),): [chance.random() < 0.6 for _ in times] for n in range(chance.randint(1, 3))}
+        runs = {}
+        for labels, there in present.items():
+            edges = [at for at in range(count + 1) if (at < count and there[at]) != (at > 0 and there[at - 1])]
+            runs[labels] = tuple(zip(edges[::2], edges[1::2], strict=True))
+        end = times[-1] + chance.choice([0, 5])
+        hold, keep, limit = chance.choice([0, 5, 10, 25, 30]), chance.choice([0, 5, 10, 20, 35]), chance.choice([0, 0, 1, 2])
+        one: list[int] = []
+        two: list[int] = []
+        evaluations = [(at, [labels for labels in present if present[labels][index]]) for index, at in enumerate(times)]
+        slow = spans(evaluations, end_ms=end, hold_ms=hold, keep_ms=keep, limit=limit, exceeded=one)
+        fast = spans_of_runs(runs, times, end_ms=end, hold_ms=hold, keep_ms=keep, limit=limit, exceeded=two)
+        assert (slow, one) == (fast, two), seed
 
 
 HOLDS = [(hold, keep) for hold in (0, 1, 3) for keep in (0, 1, 2)]
