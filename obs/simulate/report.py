@@ -231,7 +231,7 @@ def _points(left: Any, right: Any, row: Row, colour: str) -> None:
     marker = "D" if row.policy in (STATIC, ORACLE) else "o"
     left.errorbar(cost.value, share.value, xerr=cost.half, yerr=share.half, fmt=marker, color=colour, label=row.policy,
                   capsize=2)
-    path = row.outcomes[0].path
+    path = list({at: (at, wanted, ready) for at, wanted, ready in row.outcomes[0].path}.values())  # the last of a moment
     if row.policy not in (STATIC, ORACLE):
         right.step([at / 60 for at, _, _ in path], [ready for _, _, ready in path], where="post", color=colour,
                    linewidth=1.1)
