@@ -206,6 +206,7 @@ class Fleet:
         while events and events[0][0] <= end:
             now, _, do = heapq.heappop(events)
             do(now)
+        self._note(end)
         self._finish(end)
         return self.result
 

@@ -42,6 +42,8 @@ def _number(found: stats.Mean | None, digits: int = 1) -> str:
 
 
 def _enough(row: Row) -> str:
+    if row.policy == STATIC:
+        return UNKNOWN
     if row.never:
         return f"never ({row.never}/{len(row.outcomes)})"
     found = row.mean("enough")
@@ -175,7 +177,7 @@ th:nth-child(-n+2),td:nth-child(-n+2){text-align:left}svg{max-width:100%;height:
 
 def page(rows: Sequence[Row], titles: dict[str, str], seeds: Sequence[int], command: str) -> tuple[str, bool]:
     """The comparison as one self-contained HTML page, and whether it has its charts (they take matplotlib)."""
-    charts = _charts(rows, titles)
+    charts = _charts(rows)
     parts = [
         "<!doctype html>", '<html lang="en"><head><meta charset="utf-8"><title>obs simulate: comparison</title>',
         f"<style>{_STYLE}</style></head><body>", "<h1>Autoscaling signals compared</h1>",
@@ -196,29 +198,29 @@ def page(rows: Sequence[Row], titles: dict[str, str], seeds: Sequence[int], comm
     return "\n".join(parts) + "\n", charts is not None
 
 
-def _charts(rows: Sequence[Row], titles: dict[str, str]) -> dict[str, str] | None:
+def _charts(rows: Sequence[Row]) -> dict[str, str] | None:
     """For each scenario an SVG: SLO attainment over replica-hours, and the replicas of the first seed over time."""
     try:
-        import matplotlib
-        matplotlib.use("svg")
-        from matplotlib import pyplot
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
     except ModuleNotFoundError:
         return None
-    matplotlib.rcParams["svg.hashsalt"] = "obs"  # the same ids in every run
     found = {}
-    for name in dict.fromkeys(row.scenario for row in rows):
-        figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
-        for index, row in enumerate(one for one in rows if one.scenario == name):
-            _points(left, right, row, f"C{index % 10}")
-        left.axhline(GOAL, color="#999", linewidth=0.8, linestyle="--")
-        left.set(xlabel="replica-hours", ylabel="SLO attainment")
-        left.legend(fontsize=7)
-        right.set(xlabel="minutes", ylabel="ready replicas, first seed")
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-        pyplot.close(figure)
-        text = buffer.getvalue()
-        found[name] = text[text.index("<svg"):]
+    with rc_context({"svg.hashsalt": "obs", "svg.fonttype": "none"}):  # the same bytes in every run
+        for name in dict.fromkeys(row.scenario for row in rows):
+            figure = Figure(figsize=(11, 3.8))
+            left, right = figure.subplots(1, 2)
+            figure.subplots_adjust(left=0.06, right=0.99, top=0.97, bottom=0.14, wspace=0.15)
+            for index, row in enumerate(one for one in rows if one.scenario == name):
+                _points(left, right, row, f"C{index % 10}")
+            left.axhline(GOAL, color="#999", linewidth=0.8, linestyle="--")
+            left.set(xlabel="replica-hours", ylabel="SLO attainment")
+            left.legend(fontsize=7)
+            right.set(xlabel="minutes", ylabel="ready replicas, first seed")
+            buffer = io.StringIO()
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+            text = buffer.getvalue()
+            found[name] = text[text.index("<svg"):]
     return found
 
 
@@ -229,7 +231,7 @@ def _points(left: Any, right: Any, row: Row, colour: str) -> None:
     marker = "D" if row.policy in (STATIC, ORACLE) else "o"
     left.errorbar(cost.value, share.value, xerr=cost.half, yerr=share.half, fmt=marker, color=colour, label=row.policy,
                   capsize=2)
-    path = row.outcomes[0].path
+    path = list({at: (at, wanted, ready) for at, wanted, ready in row.outcomes[0].path}.values())  # the last of a moment
     if row.policy not in (STATIC, ORACLE):
         right.step([at / 60 for at, _, _ in path], [ready for _, _, ready in path], where="post", color=colour,
                    linewidth=1.1)

@@ -80,7 +80,7 @@ def test_static_best_is_the_smallest_that_will_do() -> None:
 def test_decode_capacities_are_as_profiled() -> None:
     scenario = SCENARIOS["prefill"]
     assert scenario.lengths is not None
-    found = capacity(scenario.engine, scenario.lengths, scenario.slo, 1)
+    found = capacity(scenario.engine, scenario.lengths, scenario.slo)
     assert found.tokens == pytest.approx(scenario.decode_capacity, rel=0.08)
 
 
