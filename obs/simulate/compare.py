@@ -84,11 +84,15 @@ def run(job: Job) -> Outcome:
 
 
 def _oracle(scenario: Scenario, settings: Settings, arrivals: Sequence[Arrival]) -> Callable[[float], int]:
-    """Perfect foresight of the tokens asked for: enough replicas for every minute that comes before one more could start."""
+    """Perfect foresight of the tokens asked for: enough replicas for every minute that comes before one more could start.
+
+    Longer prompts than profiled count in proportion: where the KV cache binds they hold so much more of it.
+    """
     minutes = [0.0] * (int(settings.seconds // 60) + 1)
     for arrival in arrivals:
         if arrival.at < settings.seconds:
-            minutes[int(arrival.at // 60)] += arrival.output
+            weight = scenario.prompt_factor(arrival.at) if scenario.prompt_factor is not None else 1.0
+            minutes[int(arrival.at // 60)] += arrival.output * weight
     start_up = settings.engine.load + settings.schedule + 15.0
     per_minute = scenario.decode_capacity * 60 * ORACLE_HEADROOM
 
