@@ -246,6 +246,8 @@ class _Chooser:
         for name in self.unstored:
             if metric_names.may_read(expansion.text, name):
                 return f"{name} is read by a pattern of names, where nothing can be put in"
+        if any("__name__" in text for text in (rule.expr, *rule.labels.values())):
+            return "it reads the metric's name, which an expression put in its place has not"
         interval = rule.interval_ms or self.step_ms
         makers = [rule, *(maker for name in expansion.replaced for maker in self.unstored[name])]
         for maker in makers:
