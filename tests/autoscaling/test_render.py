@@ -390,7 +390,7 @@ def test_each_fault_is_one_line(given: str, line: str) -> None:
 def test_an_empty_section_is_one_line() -> None:
     from obs.errors import ConfigError
 
-    with pytest.raises(ConfigError, match=r"autoscaling\.workloads: list should have at least 1 item"):
+    with pytest.raises(ConfigError, match=r"autoscaling\.workloads: names nothing"):
         parse_config("autoscaling: {workloads: []}")
     with pytest.raises(ConfigError, match=r"autoscaling\.prometeus: unknown key; did you mean 'prometheus'"):
         parse_config(f"autoscaling: {{prometeus: x, workloads: [{{{GOOD}}}]}}")

@@ -328,7 +328,7 @@ def test_an_empty_history_is_one_line(server: PrivatePrometheus, rules: Path, ca
         (("--recording", TRITON, "--resume", "d"), "--resume is for a server"),
         (("--recording", TRITON, "--to", "yesterday"), "--to 'yesterday' is no time"),
         (("--recording", TRITON, "--step", "5"), "--step: '5' is not a duration"),
-        (("--recording", TRITON, "--merge", "0s"), "--merge 0s is nothing"),
+        (("--recording", TRITON, "--merge", "0s"), "--merge 0s is no time"),
         (("--prometheus", "http://x", "--since", "1d", "--from", "5"), "--since and --from are both given"),
         (("--prometheus", "http://x", "--from", "1796023000", "--to", "1796022000"), "ends before it begins"),
         (("--recording", TRITON, "--rules", "none.yaml"), "none.yaml: names no file"),

@@ -126,9 +126,12 @@ HALF = page("vllm-0.32-light")[:20000]
     ("empty", sends(respond(b""))),
     ("html", sends(respond(b"<html><body>Login</body></html>"))),
     ("json", sends(respond(b"[]"))),
-    ("garbled", sends(respond(os.urandom(2000)))),
+    ("garbled", sends(respond(random.Random(7).randbytes(2000)))),
 ])
 def test_reasons(reason: str, answer: object) -> None:
+    if reason != "timeout":  # a loaded machine must not turn another reason into this one
+        assert failure(answer, timeout=20) == reason
+        return
     begun = time.monotonic()
     assert failure(answer) == reason
     assert time.monotonic() - begun < 1.5
