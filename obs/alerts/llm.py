@@ -6,8 +6,10 @@ import math
 
 from obs.alerts.texts import NUMBER
 from obs.config import Config
+from obs.engines import BY_NAME as ENGINES
+from obs.model.metric import Missing
 from obs.model.rule import Alert, Group, NoData
-from obs.promql import block, by, duration, indent, number, on
+from obs.promql import block, by, duration, indent, number, on, one_of, selector
 from obs.recordings.beside import suspect
 from obs.recordings.names import labels, series
 from obs.recordings.rules import recorded
@@ -153,12 +155,30 @@ def group(config: Config) -> Group | None:
             ("limits.rank_imbalance", "limits.waiting_demand"),
         )
     if recorded(config, "requests_running"):
-        before = series("model", "generation_tokens", "baseline")
-        load = series("model", "requests_running", "baseline")
+        before, load = (series("model", name, "baseline") for name in ("generation_tokens", "requests_running"))
+
+        def collapse(match: str = "") -> str:
+            return (
+                f"{selector(tokens, match)} < {number(config.limit('decode_collapse'))} * "
+                f"({selector(before, match)} > {number(config.limit('decode_floor'))})"
+            )
+
+        def same_load(*match: str) -> str:
+            return f"avg_over_time({selector(running, *match)}[{window}]) >= 0.8 * ({selector(load, *match)} > 0)"
+
+        collapsed = f"{collapse()}\nand {on(keep)}\n{same_load()}"
+        # An engine that hides its running requests: the sidecar beside it, a target of its own, estimates them.
+        hiding = [name for name in config.engines
+                  if isinstance(ENGINES[name].signals["requests_running"], Missing)
+                  and not isinstance(ENGINES[name].signals["generation_tokens"], Missing)]
+        if hiding and "sidecar" in config.engines:
+            beside = same_load('engine="sidecar"', 'source="estimate"')
+            collapsed = block(
+                f"{collapsed}\nor\n{collapse(one_of('engine', hiding))}\n"
+                f"and {on((config.cluster, config.namespace, 'model'))}\n{beside}"
+            )
         alert(
-            "LLMDecodeThroughputCollapse",
-            f"{tokens} < {number(config.limit('decode_collapse'))} * ({before} > {number(config.limit('decode_floor'))})\n"
-            f"and {on(keep)}\navg_over_time({running}[{window}]) >= 0.8 * ({load} > 0)\n{hung}".strip(),
+            "LLMDecodeThroughputCollapse", f"{collapsed}\n{hung}".strip(),
             "10m", "warning",
             "{{ $labels.model }} decodes only " + NUMBER + " tokens/s at the same load",
             "{{ $labels.model }} generates " + NUMBER + " tokens/s, less than "
