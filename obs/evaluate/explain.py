@@ -334,7 +334,7 @@ class _Expander:
     replaced: dict[str, None] = field(default_factory=dict)
     sampled: dict[str, None] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
-    busy: list[str] = field(default_factory=list)
+    busy: list[Rule] = field(default_factory=list)
     #: what a selector became before, in any expression with the same rules and step
     unions: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
 
@@ -365,7 +365,7 @@ class _Expander:
         self, name: str, selector: str, text: str, tokens: Sequence[_Token], end: int
     ) -> tuple[str | None, int]:
         """What replaces a selector whose last token is ``end``, and the last token that is replaced."""
-        if name in self.busy:
+        if any(one in self.busy for one in self._makers(name, selector)):
             self.kept[name] = "its rules read each other in a circle"
             return None, end
         rest = tokens[end + 1 :]
@@ -406,7 +406,7 @@ class _Expander:
     def _known_union(self, name: str, selector: str) -> str:
         known = self.unions.get(selector)
         if known is None:
-            inner = _Expander(self.rules, self.step, self.aligned, busy=[*self.busy, name], unions=self.unions)
+            inner = _Expander(self.rules, self.step, self.aligned, busy=[*self.busy], unions=self.unions)
             known = inner._union(name, selector), tuple(inner.replaced), tuple(inner.sampled)
             self.kept.update(inner.kept)
             if not inner.kept:  # a circle looks different from each of its members
@@ -416,25 +416,29 @@ class _Expander:
         self.sampled.update(dict.fromkeys(sampled))
         return text
 
+    def _makers(self, name: str, selector: str) -> list[Rule]:
+        """The rules of that name whose series the selector can read: the labels that they set decide."""
+        wanted = matchers(selector)
+        return [
+            rule for rule in self.rules[name]
+            if all(metric_names.agrees(rule.labels[of], op, value) for of, op, value in wanted if of in rule.labels)
+        ]
+
     def _union(self, name: str, selector: str) -> str:
         """What the selector reads, from the rules of that name: labels that rules set decide which of them count."""
         arms = []
-        for rule in self.rules[name]:
+        for rule in self._makers(name, selector):
+            self.busy.append(rule)
             body = self.expand(rule.expr)
-            counts = True
+            self.busy.pop()
             for label, value in sorted(rule.labels.items()):
                 put = f"{quote(label)}, {quote(value.replace('$', '$$'))}"
                 body = f'label_replace(\n{indent(_wrapped(body))},\n  {put}, "", ""\n)'
             for label, op, wanted in matchers(selector):
-                if label == "__name__":
-                    continue
-                pattern = wanted if op in {"=~", "!~"} else escape_regex(wanted)
-                if label in rule.labels:
-                    counts = counts and agrees(rule.labels[label], op, wanted)
-                else:
+                if label != "__name__" and label not in rule.labels:
+                    pattern = wanted if op in {"=~", "!~"} else escape_regex(wanted)
                     body = _filtered(body, label, pattern, keep=op in {"=", "=~"})
-            if counts:
-                arms.append(_wrapped(body))
+            arms.append(_wrapped(body))
         return "\nor\n".join(arms) if arms else "vector(0) > 0"
 
 
@@ -616,12 +620,6 @@ def by_name(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
 
 def _wrapped(text: str) -> str:
     return f"(\n{indent(text)}\n)"
-
-
-def agrees(value: str, op: str, wanted: str) -> bool:
-    """Whether a label's value satisfies a matcher."""
-    hit = value == wanted if op in {"=", "!="} else re.fullmatch(wanted, value) is not None
-    return hit == (op in {"=", "=~"})
 
 
 def _filtered(body: str, label: str, pattern: str, *, keep: bool) -> str:

@@ -94,7 +94,7 @@ def _starts(ordered: Sequence[Rule], alerts: Sequence[Rule], times: Callable[[Ru
     for reader in [*alerts, *reversed(ordered)]:
         from_ms = starts[id(reader)] - explain.reach_ms(reader.expr) - reader.offset_ms - _LOOKBACK_MS
         for rule in ordered:
-            if rule is not reader and metric_names.may_read(reader.expr, rule.name):
+            if rule is not reader and rules_.reads(reader, rule):
                 starts[id(rule)] = min(starts[id(rule)], from_ms)
     return starts
 

@@ -27,7 +27,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from obs.config import UniqueKeyLoader, nearest, seconds
 from obs.errors import InputError
-from obs.evaluate.explain import agrees
+from obs.prom.metric_names import agrees
 from obs.prom.remote_write import Labels
 
 LEAD_MS = 300_000

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from obs.engines import metric_owners
-from obs.evaluate.explain import Part, agrees, matchers, take_apart
+from obs.evaluate.explain import Part, matchers, take_apart
 from obs.evaluate.rules import Rule
 from obs.model.metric import Engine, Metric
 from obs.prom.client import Sample
+from obs.prom.metric_names import agrees
 from obs.prom.remote_write import Labels
 from obs.promql import quote
 

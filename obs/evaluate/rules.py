@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,14 @@ def _rules(file: Path) -> Iterable[Rule]:
             )
 
 
+def reads(rule: Rule, maker: Rule) -> bool:
+    """Whether a rule can read what a recording rule makes: by its name, and by the labels that the maker sets.
+
+    So a rule may read what others record under its own name, if the label that it sets tells them apart.
+    """
+    return metric_names.may_read(rule.expr, maker.name, maker.labels)
+
+
 def in_order(rules: Sequence[Rule]) -> list[Rule]:
     """Recording rules so that each comes after those it reads, then the alerts, otherwise in the given order.
 
@@ -173,10 +181,9 @@ def in_order(rules: Sequence[Rule]) -> list[Rule]:
     waiting = [rule for rule in rules if rule.kind == "record"]
     ordered: list[Rule] = []
     while waiting:
-        names = {rule.name for rule in waiting}
-        ready = [rule for rule in waiting if not any(metric_names.may_read(rule.expr, name) for name in names)]
+        ready = [rule for rule in waiting if not any(reads(rule, other) for other in waiting)]
         if not ready:
-            circle = ", ".join(sorted(names))
+            circle = ", ".join(sorted({rule.name for rule in waiting}))
             raise InputError(f"{waiting[0].where}: recording rules read each other in a circle: {circle}; break it")
         ordered += ready
         waiting = [rule for rule in waiting if rule not in ready]
@@ -194,12 +201,18 @@ class Turns:
 
     def later(self, rule: Rule) -> frozenset[str]:
         """The names that only later rules of its own group record: at its turn they are what they were before."""
-        return frozenset(name for name, makers in self._makers.items() if all(_behind(one, rule) for one in makers))
+        return frozenset(name for name, makers in self._read(rule) if all(_behind(one, rule) for one in makers))
 
     def astride(self, rule: Rule) -> frozenset[str]:
         """The names that later rules of its own group record, and others too."""
-        found = frozenset(name for name, makers in self._makers.items() if any(_behind(one, rule) for one in makers))
+        found = frozenset(name for name, makers in self._read(rule) if any(_behind(one, rule) for one in makers))
         return found - self.later(rule)
+
+    def _read(self, rule: Rule) -> Iterator[tuple[str, list[Rule]]]:
+        """The recorded names that a rule reads, each with its makers of which it can read the series."""
+        for name, makers in self._makers.items():
+            if read := [one for one in makers if reads(rule, one)]:
+                yield name, read
 
 
 def _behind(one: Rule, rule: Rule) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,17 +14,28 @@ _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|`[^`]*`')
 
 @dataclass(frozen=True)
 class Selector:
-    """One vector selector: the metric name (exact), or a pattern on it, or neither; and its equalities."""
+    """One vector selector: the metric name (exact), or a pattern on it, or neither; its equalities; and all its
+    matchers on labels as (label, one of ``= != =~ !~``, value)."""
 
     name: str
     pattern: str = ""
     equal: tuple[tuple[str, str], ...] = ()
+    matchers: tuple[tuple[str, str, str], ...] = ()
 
-    def may_read(self, metric: str) -> bool:
-        """Whether a metric of that name can be among what the selector reads."""
-        if self.name:
-            return self.name == metric
-        return not self.pattern or re.fullmatch(self.pattern, metric) is not None
+    def may_read(self, metric: str, labels: Mapping[str, str] | None = None) -> bool:
+        """Whether a metric of that name, of whose labels ``labels`` are known, can be among what the selector reads."""
+        if self.name and self.name != metric:
+            return False
+        if not self.name and self.pattern and re.fullmatch(self.pattern, metric) is None:
+            return False
+        known = labels or {}
+        return all(agrees(known[label], op, wanted) for label, op, wanted in self.matchers if label in known)
+
+
+def agrees(value: str, op: str, wanted: str) -> bool:
+    """Whether a label's value satisfies a matcher."""
+    hit = value == wanted if op in {"=", "!="} else re.fullmatch(wanted, value) is not None
+    return hit == (op in {"=", "=~"})
 
 
 @lru_cache(maxsize=4096)
@@ -51,24 +62,29 @@ def selectors(expr: str) -> tuple[Selector, ...] | None:
     return tuple(dict.fromkeys(found))
 
 
-def may_read(expr: str, metric: str) -> bool:
-    """Whether the expression can read a metric of that name; by its words when it does not parse."""
+def may_read(expr: str, metric: str, labels: Mapping[str, str] | None = None) -> bool:
+    """Whether the expression can read a metric of that name, of whose labels ``labels`` are known; by its words when it
+    does not parse."""
     parsed = selectors(expr)
     if parsed is None:
         return metric in _WORD.findall(_QUOTED.sub("", expr))
-    return any(selector.may_read(metric) for selector in parsed)
+    return any(selector.may_read(metric, labels) for selector in parsed)
 
 
 def _selector(node: Any, op: Any) -> Selector:
     name = node.name or ""
     pattern = ""
     equal: list[tuple[str, str]] = []
+    signs = ((op.Equal, "="), (op.NotEqual, "!="), (op.Re, "=~"), (op.NotRe, "!~"))
+    matchers: list[tuple[str, str, str]] = []
     for matcher in node.matchers.matchers:
         if matcher.name == "__name__":
             if matcher.op == op.Equal:
                 name = matcher.value
             elif matcher.op == op.Re:
                 pattern = matcher.value
-        elif matcher.op == op.Equal:
+            continue
+        matchers.append((matcher.name, next(sign for one, sign in signs if one == matcher.op), matcher.value))
+        if matcher.op == op.Equal:
             equal.append((matcher.name, matcher.value))
-    return Selector(name, pattern, tuple(equal))
+    return Selector(name, pattern, tuple(equal), tuple(matchers))

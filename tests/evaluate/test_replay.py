@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from obs.alerts.registry import all_groups
 from obs.cli import replay as cli
+from obs.config import load_config
 from obs.errors import InputError, ToolError
-from obs.evaluate import recording
+from obs.evaluate import explain, recording, rules
 from obs.evaluate.replay import Timeline, replay
 from obs.evaluate.rules import Rule, duration_ms, in_order, load_rule_files
 from obs.model.rule import Alert, Group, NoData
@@ -289,3 +291,25 @@ def test_wrong_arguments(tmp_path: Path, words: list[str], said: str) -> None:
     with pytest.raises(InputError) as caught:
         command(RECORDINGS / "vllm-0.32-incident.tar.gz", "--rules", tmp_path / "r.yaml", *words)
     assert str(caught.value).startswith(said)
+
+
+def test_the_default_pack_is_in_order_and_expands() -> None:
+    """The sidecar's rules read, of engines, what they record themselves under another `engine`: that is no circle."""
+    pack = rules.from_groups(all_groups(load_config(None)))
+    ordered = rules.in_order(pack)
+    place = {id(rule): number for number, rule in enumerate(ordered)}
+    for reader in ordered:
+        for maker in ordered:
+            if maker.kind == "record" and maker is not reader and rules.reads(reader, maker):
+                assert place[id(maker)] < place[id(reader)], (reader.where, maker.where)
+    by_name = explain.by_name([rule for rule in pack if rule.kind == "record"])
+    kept = {rule.name: explain.expand(rule.expr, by_name, "30s").kept for rule in pack if rule.kind == "alert"}
+    assert not {name: why for name, why in kept.items() if why}
+
+
+def test_a_rule_may_read_what_others_record_under_its_name() -> None:
+    own = rules.Rule("record", "m:x:sum", 'sum(a) unless m:x:sum{by="other"}', {"by": "me"})
+    other = rules.Rule("record", "m:x:sum", "sum(b)", {"by": "other"})
+    assert rules.in_order([own, other]) == [other, own]
+    with pytest.raises(InputError, match="in a circle"):
+        rules.in_order([rules.Rule("record", "m:x:sum", 'm:x:sum{by=~"me|you"} + 1', {"by": "me"})])
