@@ -19,7 +19,7 @@ import yaml
 
 from obs.catalog import scaling
 from obs.catalog.limits import BURN_WINDOWS, BY_PATH, LIMITS, SEASONS, BurnWindow, Limit
-from obs.errors import ConfigError
+from obs.errors import ConfigError, DeclarationError
 from obs.promql import duration
 from obs.schema import BeforeValidator, Refused, keys, validate
 from obs.schema import Strict as _Strict
@@ -431,7 +431,12 @@ class Config:
         return {name: value for name, value in found.items() if value is not None}
 
     def _number(self, section: str, key: str) -> float:
-        limit = BY_PATH[f"{section}.{key}"]
+        limit = BY_PATH.get(f"{section}.{key}")
+        if limit is None:
+            raise DeclarationError(
+                f"obs/catalog/limits.py: {section}.{key}: no such limit; declare it there, with its reason "
+                f"({nearest(f'{section}.{key}', BY_PATH)})"
+            )
         given = getattr(getattr(self._given, section), key)
         value = limit.default if given is None else given
         assert value is not None

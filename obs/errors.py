@@ -5,7 +5,8 @@
     ├── InputError           2   a file or argument that the user gave is unreadable or garbled
     ├── OutputError          3   a result cannot be written; what stood there before is intact
     ├── ToolError            3   promtool, Prometheus or Triton is missing or misbehaves
-    └── ServerError          3   a server that we were told to talk to cannot be reached or answers nonsense
+    ├── ServerError          3   a server that we were told to talk to cannot be reached or answers nonsense
+    └── DeclarationError     3   the project's own data has a hole: a name that nothing declares
 
 Exit codes of every command: 0 all well; 1 findings (a check, a test or a comparison failed);
 2 the input is wrong; 3 the work could not be done ("could not check" is never "ok").
@@ -49,3 +50,12 @@ class ServerError(ObsError):
     """A server cannot be reached or gave an unusable answer."""
 
     exit_code = EXIT_COULD_NOT
+
+
+class DeclarationError(ObsError, KeyError):
+    """The project's own data has a hole, as on the way of adding to it: the line names the file that is to declare it."""
+
+    exit_code = EXIT_COULD_NOT
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError shows its quoted form

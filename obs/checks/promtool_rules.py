@@ -22,8 +22,9 @@ ID = "promtool-rules"
 
 
 def check(world: World) -> Iterator[Problem]:
-    from obs.prom import promtool
+    from obs.prom import promtool, tools
 
+    tools.version(tools.find("promtool"))  # a program that is no promtool finds no fault
     plain = [file.path for file in world.rule_files if not file.operator]
     if plain:
         yield from promtool.check_rules(plain)

@@ -75,6 +75,9 @@ PACK: tuple[Check, ...] = (alert_texts, runbook)
 #: The same, from all unit tests and a whole build: seconds, not milliseconds.
 PACK_DEEP: tuple[Check, ...] = (alert_tested, drift)
 
+#: What is written by hand beside the pack, and the checks that look at it.
+NEEDS = {runbook.ID: "alerts/runbooks", alert_tested.ID: "alerts/tests"}
+
 #: They run other programs.
 EXTERNAL: tuple[Check, ...] = (promtool_rules,)
 

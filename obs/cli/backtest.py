@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         for line in str(error).splitlines():
             print(f"obs: {line}", file=sys.stderr)
         return USAGE
-    except (BrokenPipeError, KeyboardInterrupt):
+    except (BrokenPipeError, KeyboardInterrupt, ModuleNotFoundError):
         raise
     except Exception as error:
         traceback.print_exc()

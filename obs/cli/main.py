@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from obs import __version__
-from obs.errors import ObsError
+from obs.errors import EXIT_COULD_NOT, ObsError, ToolError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "build": ("obs.cli.build", "write rules, dashboards and docs"),
@@ -66,9 +67,11 @@ def _module(command: str) -> _Command:
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("obs"):
             raise
-        raise ObsError(
-            f"obs {command}: needs the Python package {error.name}; install it with: pip install 'obs-inference[pack]'"
-        ) from error
+        raise ToolError(_needs(command, error.name)) from error
+
+
+def _needs(command: str, package: str | None) -> str:
+    return f"obs {command}: needs the Python package {package}; install it with: pip install 'obs-inference[pack]'"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,15 +80,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = next((word for word in words if word in COMMANDS), None)
     try:
         args = parser_for(name).parse_args(words)
-        return _module(args.command).run(args)
+        code = _module(args.command).run(args)
+        sys.stdout.flush()  # a full disk is told here, not in a traceback at the end
+        return code
     except ObsError as error:
         for line in str(error).splitlines():
             print(f"obs: {line}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.startswith("obs"):
+            raise
+        print(f"obs: {_needs(name or 'COMMAND', error.name)}", file=sys.stderr)
+        return EXIT_COULD_NOT
     except BrokenPipeError:
         # The reader (head, less) went away: not an error, and nothing more can be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"obs: the output cannot be written: {error.strerror}; free some space, or write elsewhere", file=sys.stderr)
+        return EXIT_COULD_NOT
     except KeyboardInterrupt:
         print("obs: interrupted", file=sys.stderr)
         return 130

@@ -10,8 +10,9 @@ import difflib
 from collections import defaultdict
 from functools import cache
 
+from obs.catalog.signals import SIGNALS
 from obs.engines import dcgm, dynamo, sglang, sidecar, triton, triton_trtllm, triton_vllm, trtllm_serve, vllm
-from obs.errors import InputError
+from obs.errors import DeclarationError, InputError
 from obs.model.metric import Engine, Metric
 
 ENGINES: tuple[Engine, ...] = (
@@ -25,6 +26,14 @@ ENGINES: tuple[Engine, ...] = (
     dcgm.ENGINE,
     sidecar.ENGINE,
 )
+
+for _engine in ENGINES:
+    _silent = [signal.name for signal in SIGNALS if signal.name not in _engine.signals]
+    if _silent:
+        raise DeclarationError(
+            f"obs/engines/{_engine.name.replace('-', '_')}.py: signal {', '.join(map(repr, _silent))} has neither a source nor "
+            'Missing("why"); add one'
+        )
 
 BY_NAME: dict[str, Engine] = {engine.name: engine for engine in ENGINES}
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from obs.catalog.signals import BY_NAME
 from obs.config import Config
+from obs.errors import DeclarationError
 
 OPERATIONS = {
     "counter": ("rate", "baseline", "changes", "ratio"),
@@ -41,8 +42,15 @@ DERIVED = {
 
 def series(level: str, name: str, operation: str) -> str:
     """``level:name:operation`` for a signal or derived quantity of the catalogue; ``KeyError`` for another."""
+    if name not in DERIVED and name not in BY_NAME:
+        raise DeclarationError(
+            f"obs/recordings/names.py: {name!r} is neither a signal of obs/catalog/signals.py nor declared there; declare it"
+        )
     if name not in DERIVED and operation not in OPERATIONS[BY_NAME[name].shape]:
-        raise KeyError(f"signal {name} is not recorded as :{operation}")
+        raise DeclarationError(
+            f"obs/recordings/names.py: the signal {name!r} is not recorded as :{operation}; take "
+            f"{', '.join(f':{one}' for one in OPERATIONS[BY_NAME[name].shape])}, or declare it there"
+        )
     return f"{level}:{name}:{operation}"
 
 
