@@ -19,6 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from obs.errors import InputError
 from obs.sidecar import view
 from obs.sidecar.collector import registry
+from obs.sidecar.pages import Pages
 from obs.sidecar.sampler import Sampler
 from obs.sidecar.webconfig import WebConfig
 
@@ -54,6 +55,7 @@ class SidecarServer(ThreadingHTTPServer):
         self.sampler = sampler
         self.web = web or WebConfig()
         self.registry: CollectorRegistry = registry(sampler)
+        self.pages = Pages()
         self._slots = threading.BoundedSemaphore(CONNECTIONS)
         self.waiting: dict[socket.socket, None] = {}
         """Connections without a request under way, the longest waiting first."""
@@ -196,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
                        {"WWW-Authenticate": 'Basic realm="obs sidecar", charset="UTF-8"'})
         elif path == "/metrics":
             encode, content_type = choose_encoder(self.headers.get("Accept") or "")
-            self._send(200, content_type, encode(self.server.registry))
+            self._send(200, content_type, self.server.pages.page(self.server.registry.collect(), encode, content_type))
         elif path == "/signals":
             found = view.as_json(self.server.sampler.snapshot(), self.server.sampler.readiness)
             body = json.dumps(found, indent=2, allow_nan=False).encode() + b"\n"

@@ -20,6 +20,7 @@ import os
 import random
 import re
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -159,16 +160,30 @@ def resources(seconds: float) -> Iterator[Row]:
 
 
 def asked(port: int, times: int = 500) -> tuple[float, float]:
-    """p50 and p99 in milliseconds of /metrics over one connection."""
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    with contextlib.closing(link):
-        took = []
-        for _ in range(times):
-            begun = time.perf_counter()
-            link.request("GET", "/metrics")
-            link.getresponse().read()
-            took.append(time.perf_counter() - begun)
-            time.sleep(0.005)
+    """p50 and p99 in milliseconds from the request's first byte to the page's last.
+
+    By a bare socket: http.client alone would add 2 ms of Python to each page, on the core that the server needs. The
+    connection is kept where the server keeps it (the peer's speaks HTTP/1.0), and made before the clock starts.
+    """
+    request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    took: list[float] = []
+    while len(took) < times:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as link:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            kept = True
+            while kept and len(took) < times:
+                time.sleep(0.005)
+                begun = time.perf_counter()
+                link.sendall(request)
+                page = b""
+                while b"\r\n\r\n" not in page:
+                    page += link.recv(65536)
+                head, _, body = page.partition(b"\r\n\r\n")
+                left = int(re.findall(rb"(?i)content-length: (\d+)", head)[0]) - len(body)
+                while left > 0:
+                    left -= len(link.recv(65536))
+                took.append(time.perf_counter() - begun)
+                kept = head.startswith(b"HTTP/1.1")
     took.sort()
     return took[times // 2] * 1e3, took[int(times * 0.99) - 1] * 1e3
 
