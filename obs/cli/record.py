@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from obs.evaluate.record.scrub import Scrubber
     from obs.evaluate.record.source import arrange
     from obs.evaluate.record.store import Store, archive_of, pack
+    from obs.evaluate.recording import name_of
 
     interval = duration_of("--interval", args.interval)
     if interval < MIN_INTERVAL:
@@ -77,26 +78,29 @@ def run(args: argparse.Namespace) -> int:
     keep = duration_of("--keep", args.keep) if args.keep else 0.0
     if args.keep and keep < 2 * interval:
         raise InputError(f"--keep {args.keep}: is shorter than two intervals, and an interval needs two scrapes")
-    if args.gzip and archive_of(args.out).exists():
-        raise InputError(f"{archive_of(args.out)}: is there already; name another --out")
+    out: Path = args.out if args.out.name not in ("", "..") else args.out.resolve()
+    if out.name.endswith((".tar.gz", ".tgz", ".tar")):
+        raise InputError(f"--out {out}: is an archive's name; write --out {out.parent / name_of(out)} --gzip")
+    if args.gzip and archive_of(out).exists():
+        raise InputError(f"{archive_of(out)}: is there already; name another --out")
     scrubber = Scrubber(args.drop_label, args.hash_label)
     sources = arrange([_source(text, args) for text in args.target], scrubber)
     keep_bytes = _bytes("--rotate", args.rotate) if args.rotate else 0
-    store = Store(args.out, sources, keep_ms=round(keep * 1000), keep_bytes=keep_bytes)
+    store = Store(out, sources, keep_ms=round(keep * 1000), keep_bytes=keep_bytes)
     done: Captured | None = None
     try:
         with _ends() as inbox, Progress() as progress:
-            shown = _Shown(args.out, store, progress, duration)
+            shown = _Shown(out, store, progress, duration)
             done = capture(
                 sources, store, scrubber, inbox, interval=interval, timeout=timeout, duration=duration, after_round=shown
             )
     finally:
         left = store.close()
         if done is None and left:
-            print(f"obs: {args.out}: ended early; what was recorded until then is valid", file=sys.stderr)
+            print(f"obs: {out}: ended early; what was recorded until then is valid", file=sys.stderr)
     if not left:
-        raise ServerError(f"{args.out}: nothing was recorded, for no target answered twice: {_reasons(done)}")
-    place = pack(args.out) if args.gzip else args.out
+        raise ServerError(f"{out}: nothing was recorded, for no target answered twice: {_reasons(done)}")
+    place = pack(out) if args.gzip else out
     return _report(place, done, store)
 
 

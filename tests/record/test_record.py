@@ -27,14 +27,15 @@ from obs.evaluate.record import store as files
 from obs.evaluate.record.capture import Captured, capture
 from obs.evaluate.record.page import checked
 from obs.evaluate.record.scrub import Scrubber
-from obs.evaluate.record.source import Source, parse
+from obs.evaluate.record.source import Source, arrange, parse
 from obs.evaluate.record.store import Store, pack
 from obs.evaluate.replay import replay
 from obs.evaluate.rules import from_groups
 from obs.sidecar.scrape import REASONS, Page, ScrapeFailed, Target
+from tests.sidecar.engine import eventually
 from tests.sidecar.engine import recording as pages_of
 
-from .world import START, FastClock, Server, eventually, record
+from .world import START, FastClock, Server, record
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "recordings"
@@ -273,7 +274,7 @@ def test_a_signal_leaves_a_valid_recording_and_says_how_to_replay_it(
     out = tmp_path / "my incident"
     process = start("--target", f"{server.url},job=triton,instance=a", "--out", out, "--interval", "200ms", *more)
     try:
-        eventually("three scrapes", lambda: len(list(out.glob("a/*.prom"))) >= 3 or process.poll() is not None)
+        eventually("three scrapes", 60, lambda: len(list(out.glob("a/*.prom"))) >= 3 or process.poll() is not None)
         process.send_signal(number)
         said, errors = process.communicate(timeout=60)
     finally:
@@ -294,7 +295,7 @@ def test_ctrl_c_does_not_wait_for_a_target_that_hangs(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
         process = start("--target", url, "--out", tmp_path / "r", "--interval", "1h", "--timeout", "50m")
         try:
-            eventually("a folder", lambda: (tmp_path / "r").exists() or process.poll() is not None)
+            eventually("a folder", 60, lambda: (tmp_path / "r").exists() or process.poll() is not None)
             link, _ = listener.accept()
             process.send_signal(signal.SIGINT)
             said, errors = process.communicate(timeout=60)
@@ -370,7 +371,7 @@ def test_a_terminal_sees_progress_and_size(
     monkeypatch.setenv("TERM", "xterm")
     assert obs_record("--target", server.url, "--out", tmp_path / "r", "--for", "20s") == 0
     shown = capsys.readouterr().err.split("\r\x1b[K")
-    assert shown[3] == "[##########          ]  50%  r: 2 rounds of 1 target, 0 failed, 56 B"
+    assert shown[3] == "[##########          ]  50%  r: 2 rounds of 1 target, 0 failed, 58 B"
     assert shown[-1] == ""  # the line is gone at the end
 
 
@@ -391,6 +392,7 @@ URL = "http://127.0.0.1:9/metrics"
         (["--target", URL, "--interval", "50ms"], "shorter than 200ms"),
         (["--target", URL, "--timeout", "6s"], "scrapes would overlap"),
         (["--target", URL, "--for", "6s"], "--for 6s: is shorter than two intervals"),
+        (["--target", URL, "--out", "r.tar.gz"], "r.tar.gz: is an archive's name"),
         (["--target", URL, "--keep", "6s"], "--keep 6s: is shorter than two intervals"),
         (["--target", URL, "--rotate", "100"], "--rotate '100': is no size"),
         (["--target", URL, "--drop-label", "le"], "--drop-label le: holds a bucket's bound"),
@@ -403,7 +405,7 @@ URL = "http://127.0.0.1:9/metrics"
 def test_bad_input_is_one_line_and_makes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
 ) -> None:
-    assert obs_record(*words, "--out", tmp_path / "r") == 2
+    assert obs_record("--out", tmp_path / "r", *words) == 2
     text = capsys.readouterr()
     assert text.out == ""
     assert text.err.count("\n") == 1
@@ -419,7 +421,7 @@ def test_places_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "r.tar.gz").write_text("x")
     for out, more, code, says in (
         (full, [], 2, "is there already and not an empty folder"),
-        (tmp_path / "r.tar.gz", [], 2, "is there already and not an empty folder"),
+        (full / "mine", [], 2, "is there already and not an empty folder"),
         (tmp_path / "r", ["--gzip"], 2, "r.tar.gz: is there already"),
         (tmp_path / "no" / "r", [], 3, "cannot be written: No such file"),
         (full / "mine" / "r", [], 3, "cannot be written: Not a directory"),
@@ -447,6 +449,24 @@ def test_nothing_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     error = capsys.readouterr().err.splitlines()[-1]
     assert re.fullmatch(rf"obs: .*nothing was recorded, for no target answered twice: {url} refused 2 .*", error)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("name", [".", ".hidden"])
+def test_odd_names_of_folders_give_readable_archives(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert obs_record("--target", server.url, "--out", name, "--for", "15s", "--gzip") == 0
+    (archive,) = tmp_path.rglob("*.tar.gz")
+    assert len(recording.read(archive).targets[0].scrapes) == 3
+
+
+def test_folders_of_targets_are_distinct_and_harmless(tmp_path: Path) -> None:
+    names = ["x y", "x-y-3", "x/y", "X-Y", "wal", "../..", "é"]
+    sources = arrange([Source(Target(f"http://h{n}/"), {"instance": name}) for n, name in enumerate(names)], Scrubber())
+    assert [one.folder for one in sources] == ["x-y", "x-y-3", "x-y-3-3", "X-Y-4", "wal-5", "target-6", "target-7"]
 
 
 def test_target_text() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.server
 import queue
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -96,10 +95,3 @@ def record(
     finally:
         store.close()
     return done, store
-
-
-def eventually(what: str, condition: object, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from obs.errors import InputError
+from obs.evaluate import exposition
 from obs.evaluate.record.page import checked
 from obs.evaluate.record.scrub import Scrubber
 from obs.evaluate.record.source import Source
@@ -78,7 +78,7 @@ class _Answer:
     at: int
     body: bytes = b""
     failed: ScrapeFailed | None = None
-    fatal: BaseException | None = None
+    fatal: Exception | None = None
 
 
 Inbox = queue.SimpleQueue["_Answer | None"]
@@ -177,7 +177,7 @@ class _Scraper:
         self._scrubber = scrubber
         self._inbox = inbox
         self._fetcher = Fetcher(source.target, timeout=timeout)
-        self._heads: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {}
+        self._heads: exposition.Heads = {}
         self._thread: threading.Thread | None = None
 
     def start(self, number: int) -> bool:
@@ -200,7 +200,5 @@ class _Scraper:
             self._inbox.put(_Answer(number, self.at, body))
         except ScrapeFailed as failed:
             self._inbox.put(_Answer(number, self.at, failed=failed))
-        except InputError as error:
-            self._inbox.put(_Answer(number, self.at, fatal=error))
-        except Exception as error:  # a bug must end the recording, not look like a target that is down
+        except Exception as error:  # two series made equal, or a bug: it ends the recording, and is no target that is down
             self._inbox.put(_Answer(number, self.at, fatal=error))

