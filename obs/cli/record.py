@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 MIN_INTERVAL = 0.2
 MAX_TIMEOUT = 10.0
+MIXED = (
+    "its counters fall again and again: several servers answer there, and the recording cannot be replayed; "
+    "name each server by its own address, not by a Service or load balancer"
+)
 _SIZES = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)B", re.IGNORECASE)
 
@@ -59,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record; 0 when every target is in the recording, 1 when one never answered (twice), 3 when none did."""
+    """Record; 0 when every target is in the recording, 1 when one is not or is a mixture of servers, 3 when none is."""
     from obs.evaluate.record.capture import capture
     from obs.evaluate.record.scrub import Scrubber
     from obs.evaluate.record.source import arrange
@@ -148,21 +152,27 @@ class _Shown:
         self._progress = progress
         self._duration = duration
         self._failing: dict[str, str] = {}
+        self._mixed: set[str] = set()
         progress.what = out.name
         progress(f"0 rounds{_until(duration)}", None if duration is None else 0.0)
 
     def __call__(self, done: Captured) -> None:
         for tally in done.tallies:
-            name, why = tally.source.name, tally.now
-            if why != self._failing.get(name, ""):
-                told = f"failed: {why}: {tally.detail}" if why else "answers again"
-                clear = "\r\x1b[K" if self._progress.on else ""
-                print(f"{clear}obs: {_clock(done.end_ms)} {name}: {told}", file=sys.stderr, flush=True)
-                self._failing[name] = why
+            key, name, why = tally.source.folder, tally.source.name, tally.now
+            if why != self._failing.get(key, ""):
+                self._say(done, name, f"failed: {why}: {tally.detail}" if why else "answers again")
+                self._failing[key] = why
+            if tally.mixed and key not in self._mixed:
+                self._say(done, name, MIXED)
+                self._mixed.add(key)
         failed = sum(sum(tally.failures.values()) for tally in done.tallies)
         text = f"{_rounds(done)}, {failed} failed, {_size(self._store.size)}"
         share = None if self._duration is None else done.rounds * done.interval_ms / 1000 / self._duration
         self._progress(f"{text}{_until(self._duration)}", share)
+
+    def _say(self, done: Captured, name: str, what: str) -> None:
+        clear = "\r\x1b[K" if self._progress.on else ""
+        print(f"{clear}obs: {_clock(done.end_ms)} {name}: {what}", file=sys.stderr, flush=True)
 
 
 def _report(place: Path, done: Captured, store: Store) -> int:
@@ -186,6 +196,9 @@ def _report(place: Path, done: Captured, store: Store) -> int:
             answered = "answered once only" if tally.ok else "never answered"
             notes.append(f"{name} {answered}: it is not in the recording, not even as down")
             continue
+        if tally.mixed:
+            code = EXIT_FINDINGS
+            notes.append(f"{name}: {MIXED}")
         last = max(last, times[-1])
         usual = statistics.median(two - one for one, two in pairwise(times))
         if usual > 1.5 * done.interval_ms:
@@ -209,7 +222,8 @@ def _report(place: Path, done: Captured, store: Store) -> int:
     for note in notes:
         print(f"note: {note}")
     end = f" --end {done.end_ms / 1000:.3f}" if last < done.end_ms else ""  # all were down at the end
-    print(f"replay it: obs replay {shlex.quote(str(place))}{end}")
+    if not any(tally.mixed for tally in done.tallies):
+        print(f"replay it: obs replay {shlex.quote(str(place))}{end}")
     return code
 
 

@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,14 +25,14 @@ from obs.config import load_config
 from obs.errors import InputError
 from obs.evaluate import recording
 from obs.evaluate.record import store as files
-from obs.evaluate.record.capture import Captured, capture
+from obs.evaluate.record.capture import Captured, Inbox, capture
 from obs.evaluate.record.page import checked
 from obs.evaluate.record.scrub import Scrubber
 from obs.evaluate.record.source import Source, arrange, parse
 from obs.evaluate.record.store import Store, pack
 from obs.evaluate.replay import replay
 from obs.evaluate.rules import from_groups
-from obs.sidecar.scrape import REASONS, Page, ScrapeFailed, Target
+from obs.sidecar.scrape import REASONS, Fetcher, Page, ScrapeFailed, Target
 from tests.sidecar.engine import eventually
 from tests.sidecar.engine import recording as pages_of
 
@@ -204,7 +205,7 @@ def test_a_full_disk_ends_it_and_what_was_written_stays(tmp_path: Path, monkeypa
 
 def test_the_end_during_a_round_leaves_whole_rounds_only(tmp_path: Path) -> None:
     """One target has answered, the other has not yet: writing the one would show the other as down."""
-    inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+    inbox: Inbox = queue.SimpleQueue()
     sources = [Source(Target(f"http://h{n}/"), {"instance": f"h{n}"}, f"h{n}") for n in range(2)]
     store = Store(tmp_path / "r", sources)
     with Server([series(n) for n in range(9)]) as one, Server([series(n) for n in range(9)]) as two:
@@ -217,11 +218,46 @@ def test_the_end_during_a_round_leaves_whole_rounds_only(tmp_path: Path) -> None
                 inbox.put(None)
 
         done = capture(
-            sources, store, Scrubber(), inbox, interval=5.0, timeout=20.0, clock=FastClock(), after_round=after  # type: ignore[arg-type]
+            sources, store, Scrubber(), inbox, interval=5.0, timeout=20.0, clock=FastClock(), after_round=after
         )
     assert done.rounds == 3
     assert store.close()
     assert [len(target.scrapes) for target in recording.read(tmp_path / "r").targets] == [3, 3]
+
+
+def test_a_target_that_hangs_beyond_its_deadline_costs_its_own_scrapes_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Name resolution knows no deadline."""
+    let_go = threading.Event()
+    inbox: Inbox = queue.SimpleQueue()
+    asked: list[str] = []
+
+    def fetch(fetcher: Fetcher) -> tuple[int, Page]:
+        url = fetcher._target.url
+        asked.append(url)
+        if "slow" in url:
+            assert let_go.wait(60)
+        return 200, Page(series(len(asked)), "", 0.0)
+
+    monkeypatch.setattr("obs.evaluate.record.capture._GRACE", 0.1)
+    monkeypatch.setattr(Fetcher, "fetch", fetch)
+    sources = arrange([Source(Target(f"http://{name}/"), {"instance": name}) for name in ("slow", "quick")], Scrubber())
+    store = Store(tmp_path / "r", sources)
+
+    def after(done: Captured) -> None:
+        if done.rounds == 3:
+            assert asked.count("http://slow/") == 1  # never two at a time
+            assert done.tallies[0].failures == {"timeout": 3}
+            let_go.set()
+        if done.tallies[0].ok >= 2 and done.tallies[1].ok >= 2:
+            inbox.put(None)
+
+    capture(
+        sources, store, Scrubber(), inbox, interval=5.0, timeout=0.1, duration=5000.0, clock=FastClock(), after_round=after
+    )
+    assert store.close()
+    assert len(recording.read(tmp_path / "r").targets) == 2
 
 
 # --- is it a page -------------------------------------------------------------------------------------
@@ -338,6 +374,19 @@ def test_report_of_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         f"obs: 07:16:17Z {one.url}: answers again",
     ]
     assert {target.labels["instance"] for target in recording.read(out).targets} == {"a"}
+
+
+@pytest.mark.usefixtures("fast")
+def test_several_servers_behind_one_address_are_told_while_it_can_be_mended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Server([series(n + (1000 if n % 2 else 0)) for n in range(12)]) as one:
+        assert obs_record("--target", one.url, "--out", tmp_path / "r", "--for", "60s") == 1
+    text = capsys.readouterr()
+    assert [line[5:15] for line in text.err.splitlines()] == ["07:16:22Z "]
+    assert f"note: {one.url}: its counters fall again and again" in text.out
+    with pytest.raises(InputError, match="several servers are mixed"):
+        recording.read(tmp_path / "r")
 
 
 @pytest.mark.usefixtures("fast")

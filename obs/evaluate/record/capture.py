@@ -19,6 +19,7 @@ from obs.evaluate.record.page import checked
 from obs.evaluate.record.scrub import Scrubber
 from obs.evaluate.record.source import Source
 from obs.evaluate.record.store import Store
+from obs.evaluate.recording import Mixture
 from obs.sidecar.scrape import Fetcher, ScrapeFailed
 
 LATE = 0.1  # a round that began later than this share of the interval is counted: its times are that much wrong
@@ -50,13 +51,18 @@ class Clock:
 
 @dataclass
 class Tally:
-    """What became of a target's scrapes. ``now`` is the reason why its last one failed, "" when it did not."""
+    """What became of a target's scrapes.
+
+    ``now``: the reason why its last one failed, "" when it did not. ``mixed``: its counters fall so often that it must
+    be several servers behind one address, which the evaluator refuses.
+    """
 
     source: Source
     failures: Counter[str] = field(default_factory=Counter)
     ok: int = 0
     now: str = ""
     detail: str = ""
+    mixed: bool = False
 
 
 @dataclass
@@ -77,6 +83,7 @@ class _Answer:
     round: int
     at: int
     body: bytes = b""
+    mixed: bool = False
     failed: ScrapeFailed | None = None
     fatal: Exception | None = None
 
@@ -134,6 +141,8 @@ def capture(
             tally.now, tally.detail = (failed.reason, failed.detail) if failed else ("", "")
             if failed:
                 tally.failures[failed.reason] += 1
+            else:
+                tally.mixed = answers[each].mixed
         done.start_ms = done.start_ms or at
         done.end_ms = at
         done.rounds += 1
@@ -178,6 +187,7 @@ class _Scraper:
         self._inbox = inbox
         self._fetcher = Fetcher(source.target, timeout=timeout)
         self._heads: exposition.Heads = {}
+        self._mixture = Mixture()
         self._thread: threading.Thread | None = None
 
     def start(self, number: int) -> bool:
@@ -195,9 +205,10 @@ class _Scraper:
             if len(self._heads) > _HEADS:
                 self._heads.clear()
             _, page = self._fetcher.fetch()
-            text = checked(page, self._heads)
+            text, found = checked(page, self._heads)
+            self._mixture.add(found.samples)
             body = self._scrubber.body(page.body, text, self._heads, self._source.name)
-            self._inbox.put(_Answer(number, self.at, body))
+            self._inbox.put(_Answer(number, self.at, body, mixed=bool(self._mixture)))
         except ScrapeFailed as failed:
             self._inbox.put(_Answer(number, self.at, failed=failed))
         except Exception as error:  # two series made equal, or a bug: it ends the recording, and is no target that is down

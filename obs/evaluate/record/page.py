@@ -7,8 +7,11 @@ from obs.evaluate import exposition
 from obs.sidecar.scrape import Page, ScrapeFailed
 
 
-def checked(page: Page, heads: exposition.Heads) -> str:
-    """The page's text; ScrapeFailed, with a reason of ``obs.sidecar.scrape.REASONS``, when the evaluator could not read it."""
+def checked(page: Page, heads: exposition.Heads) -> tuple[str, exposition.Exposition]:
+    """The page's text and what it says.
+
+    ScrapeFailed, with a reason of ``obs.sidecar.scrape.REASONS``, when the evaluator could not read it.
+    """
     body = page.body
     if not body.strip():
         raise ScrapeFailed("empty", f"{len(body)} bytes")
@@ -18,7 +21,7 @@ def checked(page: Page, heads: exposition.Heads) -> str:
         raise ScrapeFailed("garbled", f"no UTF-8 at byte {error.start}") from None
     tail = text.rstrip(" \t\r").rpartition("\n")[2].strip()
     try:
-        exposition.parse(text, "line", heads)
+        found = exposition.parse(text, "line", heads)
     except InputError as error:
         first = text.lstrip()[0]
         if first == "<":
@@ -30,4 +33,4 @@ def checked(page: Page, heads: exposition.Heads) -> str:
         raise ScrapeFailed("garbled", str(error).partition("; record it again")[0]) from None
     if page.content_type.startswith("application/openmetrics-text") and text.rstrip().rpartition("\n")[2] != "# EOF":
         raise ScrapeFailed("truncated", "OpenMetrics text without # EOF")
-    return text
+    return text, found
