@@ -76,9 +76,9 @@ def test_a_recorded_incident_replays_like_the_original(tmp_path: Path, incident:
     scrapes = [replace(one, time_ms=round((START + 5 * number) * 1000)) for number, one in pairs]
     original = recording.Recording("again", (recording.Target({"job": "j", "instance": "t0:8002"}, tuple(scrapes)),))
     rules = from_groups(all_groups(load_config(DATA / "triton.obs.yaml")))
-    timelines = [replay(one, rules, interval_ms=5000) for one in (original, again)]
-    assert {"InferenceTargetDown", "InferenceQueueTimeHigh"} <= {one.alert for one in timelines[1].instances}
-    assert timelines[0] == timelines[1]
+    assert list(map(str, again.points())) == list(map(str, original.points()))  # as text: NaN is no equal of NaN
+    fired = {one.alert for one in replay(again, rules, interval_ms=5000).instances}
+    assert {"InferenceTargetDown", "InferenceQueueTimeHigh", "InferenceModelVanished", "InferenceTrafficDrop"} <= fired
 
 
 def test_files_are_the_bytes_served_at_even_times(tmp_path: Path, incident: list[bytes | None]) -> None:
