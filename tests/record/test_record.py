@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -203,23 +204,24 @@ def test_a_full_disk_ends_it_and_what_was_written_stays(tmp_path: Path, monkeypa
     assert not list((tmp_path / "r").rglob(".*"))
 
 
+class EndedMidway(queue.SimpleQueue):  # type: ignore[type-arg]
+    """The end comes when one target of the fourth round has answered, and the other has not."""
+
+    ended = False
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        super().put(item)
+        if item is not None and item.round == 3 and not self.ended:
+            self.ended = True
+            super().put(None)
+
+
 def test_the_end_during_a_round_leaves_whole_rounds_only(tmp_path: Path) -> None:
-    """One target has answered, the other has not yet: writing the one would show the other as down."""
-    inbox: Inbox = queue.SimpleQueue()
-    sources = [Source(Target(f"http://h{n}/"), {"instance": f"h{n}"}, f"h{n}") for n in range(2)]
-    store = Store(tmp_path / "r", sources)
+    """Writing the one answer would show the other target as down."""
     with Server([series(n) for n in range(9)]) as one, Server([series(n) for n in range(9)]) as two:
-        sources = [Source(Target(each.url), old.labels, old.folder) for each, old in zip((one, two), sources, strict=True)]
-        rounds = []
-
-        def after(done: Captured) -> None:
-            rounds.append(done.rounds)
-            if len(rounds) == 3:
-                inbox.put(None)
-
-        done = capture(
-            sources, store, Scrubber(), inbox, interval=5.0, timeout=20.0, clock=FastClock(), after_round=after
-        )
+        sources = arrange([Source(Target(each.url), {"instance": each.url}) for each in (one, two)], Scrubber())
+        store = Store(tmp_path / "r", sources)
+        done = capture(sources, store, Scrubber(), EndedMidway(), interval=5.0, timeout=20.0, duration=60.0, clock=FastClock())
     assert done.rounds == 3
     assert store.close()
     assert [len(target.scrapes) for target in recording.read(tmp_path / "r").targets] == [3, 3]
