@@ -115,7 +115,7 @@ def write_file(path: Path, text: str, flag: str) -> None:
 class Progress:
     """A bar on a terminal's stderr that is rewritten in place and removed at the end; nothing elsewhere.
 
-    Called, from any thread, with what is being done and which share of it (0 to 1) is.
+    Called, from any thread, with what is being done and which share of it (0 to 1; None: there is no end to it) is.
     """
 
     def __init__(self) -> None:
@@ -132,12 +132,14 @@ class Progress:
         if self.on:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
-    def __call__(self, text: str, done: float) -> None:
+    def __call__(self, text: str, done: float | None) -> None:
         if not self.on:
             return
         room = shutil.get_terminal_size((100, 24)).columns - 1
-        share = min(1.0, max(0.0, done))
-        bar = "#" * round(20 * share)
-        line = f"[{bar:<20}] {share:4.0%}  {self.what + ': ' if self.what else ''}{text}"
+        bar = ""
+        if done is not None:
+            share = min(1.0, max(0.0, done))
+            bar = f"[{'#' * round(20 * share):<20}] {share:4.0%}  "
+        line = f"{bar}{self.what + ': ' if self.what else ''}{text}"
         with self._lock:
             print(f"\r\x1b[K{line[:room]}", end="", file=sys.stderr, flush=True)

@@ -105,7 +105,7 @@ def build(args: argparse.Namespace) -> Sampler:
     if args.probe_interval <= 0 or args.timeout < 0 or args.max_age < 0:
         raise InputError("--probe-interval must be above 0, --timeout and --max-age must not be negative")
     settings = _settings(args)
-    target = Target(args.url, _authorization(args.authorization_file), args.ca_file)
+    target = Target(args.url, authorization(args.authorization_file), args.ca_file)
     timeout = args.timeout or max(0.5, 0.8 * args.interval)
     return Sampler(
         Fetcher(target, timeout=timeout),
@@ -156,7 +156,8 @@ def _prober(args: argparse.Namespace, target: Any, timeout: float) -> Any:
     return Prober(Fetcher(probe_target, timeout=max(1.0, timeout)), kind, control_mode=args.control_mode)
 
 
-def _authorization(file: str) -> str:
+def authorization(file: str) -> str:
+    """The header's value that a file holds, "" of no file; InputError when it is no one line of text."""
     if not file:
         return ""
     try:

@@ -10,6 +10,7 @@ formats" page (text 0.0.4), with OpenMetrics's ``# EOF`` and exemplars, and quot
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -128,6 +129,41 @@ def timed(text: str, source: str) -> list[Timed]:
     return found
 
 
+def relabel(text: str, change: Callable[[str, str], str | None]) -> str:
+    """A line, or its part up to its value, with label values changed and nothing else.
+
+    ``change`` is called with each label's name and value; it returns the value to write, or None to leave the label
+    out. ``text`` is of a body that ``parse`` has read without error, or the part of an exemplar after its ``#``.
+    """
+    end = _head_end(text)
+    head, rest = text[:end], text[end:]
+    name, brace, inside = head.partition("{")
+    if not brace:
+        return text
+    parts, at = [], 0
+    inside = inside[:-1]
+    while pair := _LABEL.match(inside, at):
+        bare, quoted, equals, value = pair.groups()
+        part: str | None = pair[0]
+        if equals:
+            old = _unescape(value)
+            new = change(bare if bare is not None else _unescape(quoted), old)
+            if new is None:
+                part = None
+            elif new != old:
+                part = f'{inside[at : pair.start(4)]}{_escape(new)}"'
+        if part is not None:
+            parts.append(part)
+        at = pair.end() + 1
+    return name + ("{" + ",".join(parts) + "}" if parts else "") + rest
+
+
+def head_of(line: str) -> str:
+    """The part of a sample line before its value, as it is a key of ``Heads``; "" of a comment or a blank line."""
+    line = line.strip(" \t\r")
+    return line[: _head_end(line)] if line and line[0] != "#" else ""
+
+
 def _comment(line: str, found: Exposition, source: str, number: int) -> None:
     meta = _META.match(line)
     if meta is None:
@@ -227,6 +263,10 @@ def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), text)
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def _garbled(source: str, number: int, line: str, why: str) -> InputError:

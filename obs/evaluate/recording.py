@@ -194,23 +194,37 @@ def read(path: Path, *, job: str = "", instance: str = "") -> Recording:
     return Recording(name, tuple(targets))
 
 
-def _unmixed(path: Path, target: str, scrapes: Sequence[Scrape]) -> None:
-    """InputError when two servers' scrapes lie in one folder: their counters then fall again and again."""
-    falls = pairs = 0
-    last: dict[tuple[str, exposition.Pairs], float] = {}
-    for scrape in scrapes:
+class Mixture:
+    """Sees when two servers' scrapes are taken for one's: the counters then fall again and again. True when they do."""
+
+    def __init__(self) -> None:
+        self.falls = self.pairs = 0
+        self._last: dict[tuple[str, exposition.Pairs], float] = {}
+
+    def add(self, samples: Sequence[exposition.Sample]) -> None:
+        """The next scrape."""
         # ups and downs are what a gauge does: look at names that only a counter has
-        now = {(one.name, one.labels): one.value for one in scrape.samples if _COUNTER.search(one.name)}
-        common = [key for key in now if key in last]
-        if last:
-            pairs += 1
-            falls += any(now[key] < last[key] for key in common) or not common
+        now = {(one.name, one.labels): one.value for one in samples if _COUNTER.search(one.name)}
+        common = [key for key in now if key in self._last]
+        if self._last:
+            self.pairs += 1
+            self.falls += any(now[key] < self._last[key] for key in common) or not common
         if now:
-            last = now
-    if pairs >= 4 and falls * 3 > pairs:
+            self._last = now
+
+    def __bool__(self) -> bool:
+        return self.pairs >= 4 and self.falls * 3 > self.pairs
+
+
+def _unmixed(path: Path, target: str, scrapes: Sequence[Scrape]) -> None:
+    """InputError when two servers' scrapes lie in one folder."""
+    mixture = Mixture()
+    for scrape in scrapes:
+        mixture.add(scrape.samples)
+    if mixture:
         raise InputError(
-            f"{path}: the counters of target {target!r} fall at {falls} of {pairs} scrapes: scrapes of several servers are "
-            "mixed; put each server's in a sub-folder of its own with a targets.yaml beside them"
+            f"{path}: the counters of target {target!r} fall at {mixture.falls} of {mixture.pairs} scrapes: scrapes of "
+            "several servers are mixed; put each server's in a sub-folder of its own with a targets.yaml beside them"
         )
 
 

@@ -567,7 +567,7 @@ def test_two_headers_in_an_authorization_file_are_refused(tmp_path: Path) -> Non
     for text in ("Bearer s3cret\nX-Evil: 1", "Bearer s3cret\x0bx", "", "Bearer s3crét"):
         file.write_text(text)
         with pytest.raises(InputError) as bad:
-            sidecar._authorization(str(file))
+            sidecar.authorization(str(file))
         assert "s3cr" not in str(bad.value)
 
 
