@@ -9,14 +9,13 @@ import argparse
 import os
 import shutil
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obs.cli.common import add_format, check_writable, colour, write_file
+from obs.cli.common import add_format, check_writable, colour, guarded, write_file
 from obs.cli.past import add_past, add_rules, load_rules, open_past
-from obs.errors import InputError, ObsError
+from obs.errors import InputError
 
 if TYPE_CHECKING:
     from obs.cli.past import RuleSet
@@ -79,28 +78,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judge, write and print; see EXIT_CODES."""
-    try:
-        report = _report(args)
-        if args.html is not None:
-            from obs.evaluate import render_html
+    return guarded(lambda: _run(args))
 
-            write_file(args.html, render_html(report), "--html")
-        encoding = sys.stdout.encoding or "utf-8"
-        print(_text(report, args).encode(encoding, "replace").decode(encoding), end="")  # label values are any text
-        if args.html is not None and args.format == "text":
-            print(f"report: {args.html}")
-        if not _can_see(report):
-            print("obs: every alert was blind: none of the series they read was there; nothing was judged", file=sys.stderr)
-    except ObsError as error:
-        for line in str(error).splitlines():
-            print(f"obs: {line}", file=sys.stderr)
-        return USAGE
-    except (BrokenPipeError, KeyboardInterrupt, ModuleNotFoundError):
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        print(f"obs: a bug of obs: {type(error).__name__}: {error}; please report it with the lines above", file=sys.stderr)
-        return BUG
+
+def _run(args: argparse.Namespace) -> int:
+    report = _report(args)
+    if args.html is not None:
+        from obs.evaluate import render_html
+
+        write_file(args.html, render_html(report), "--html")
+    encoding = sys.stdout.encoding or "utf-8"
+    print(_text(report, args).encode(encoding, "replace").decode(encoding), end="")  # label values are any text
+    if args.html is not None and args.format == "text":
+        print(f"report: {args.html}")
+    if not _can_see(report):
+        print("obs: every alert was blind: none of the series they read was there; nothing was judged", file=sys.stderr)
     return verdict(report, strict=args.strict)
 
 

@@ -8,12 +8,13 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 
-from obs.errors import InputError, OutputError, ToolError
+from obs.errors import InputError, ObsError, OutputError, ToolError
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,24 @@ def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
 def colour() -> bool:
     """Whether standard output may be coloured: a terminal, and NO_COLOR is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """What ``work`` returns, in a command with the exit codes of ``obs eval``: 2 after an ObsError, whose lines are
+    printed, 3 after a bug of ours. What is no error of the command (a closed pipe, Ctrl-C, a package that is not
+    installed) is left to obs.cli.main."""
+    try:
+        return work()
+    except ObsError as error:
+        for line in str(error).splitlines():
+            print(f"obs: {line}", file=sys.stderr)
+        return 2
+    except (BrokenPipeError, KeyboardInterrupt, ModuleNotFoundError):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        print(f"obs: a bug of obs: {type(error).__name__}: {error}; please report it with the lines above", file=sys.stderr)
+        return 3
 
 
 def duration_of(flag: str, text: str) -> float:

@@ -11,14 +11,13 @@ import os
 import shutil
 import sys
 import textwrap
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obs.cli.common import add_config, add_format, colour, duration_of, moment, refuse_broken
+from obs.cli.common import add_config, add_format, colour, duration_of, guarded, moment, refuse_broken
 from obs.cli.connection import URL, add_connection, connection
-from obs.errors import InputError, ObsError
+from obs.errors import InputError
 
 if TYPE_CHECKING:
     from obs.evaluate.live import Evaluation, Instance, Result
@@ -84,27 +83,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judge and print; see EXIT_CODES."""
-    try:
-        found = _evaluate(args)
-        if args.format == "json":
-            from obs.evaluate.live import as_json
+    return guarded(lambda: _run(args))
 
-            document = as_json(found)
-            if args.only:
-                document["alerts"] = [one for one in document["alerts"] if one["state"] in args.only]
-            print(json.dumps(document, indent=2))
-        else:
-            print("\n".join(_text(found, args.only or _ORDER, args.verbose)))
-    except ObsError as error:
-        for line in str(error).splitlines():
-            print(f"obs: {line}", file=sys.stderr)
-        return USAGE
-    except (BrokenPipeError, KeyboardInterrupt, ModuleNotFoundError):
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        print(f"obs: a bug of obs: {type(error).__name__}: {error}; please report it with the lines above", file=sys.stderr)
-        return BUG
+
+def _run(args: argparse.Namespace) -> int:
+    found = _evaluate(args)
+    if args.format == "json":
+        from obs.evaluate.live import as_json
+
+        document = as_json(found)
+        if args.only:
+            document["alerts"] = [one for one in document["alerts"] if one["state"] in args.only]
+        print(json.dumps(document, indent=2))
+    else:
+        print("\n".join(_text(found, args.only or _ORDER, args.verbose)))
     return verdict(found, strict=args.strict)
 
 

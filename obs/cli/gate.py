@@ -9,14 +9,13 @@ import argparse
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obs.cli.common import add_config, add_format, colour, duration_of, moment
+from obs.cli.common import add_config, add_format, colour, duration_of, guarded, moment
 from obs.cli.connection import URL, add_connection, connection
-from obs.errors import InputError, ObsError, ServerError
+from obs.errors import InputError, ServerError
 
 if TYPE_CHECKING:
     from obs.evaluate.gate import Gate
@@ -71,18 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare and print; see EXIT_CODES."""
-    try:
-        return _run(args)
-    except ObsError as error:
-        for line in str(error).splitlines():
-            print(f"obs: {line}", file=sys.stderr)
-        return USAGE
-    except (BrokenPipeError, KeyboardInterrupt, ModuleNotFoundError):
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        print(f"obs: a bug of obs: {type(error).__name__}: {error}; please report it with the lines above", file=sys.stderr)
-        return BUG
+    return guarded(lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> int:
