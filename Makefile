@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-vllm test lint types unit build check pack install tools triton bench differential clean
+.PHONY: help demo demo-vllm test lint types unit build check pack install tools test-tools triton bench differential clean
 
 help:
 	@echo "make demo       play a real Triton incident through the rules (needs Prometheus; installs it by apt)"
@@ -45,6 +45,10 @@ install: $(VENV)/.dev
 tools:
 	@sh scripts/get-prometheus.sh
 
+# What only tests need: Alertmanager and amtool (routes, the end-to-end incident), a browser (what pages look like).
+test-tools: tools
+	@sh scripts/get-apt.sh prometheus-alertmanager=prometheus-alertmanager amtool=prometheus-alertmanager chromium=chromium
+
 # --- the newcomer's commands --------------------------------------------------------------------------
 demo: $(VENV)/.pack tools
 	@sh scripts/demo.sh triton-2.51-incident triton
@@ -52,7 +56,7 @@ demo: $(VENV)/.pack tools
 demo-vllm: $(VENV)/.pack tools
 	@sh scripts/demo.sh vllm-0.32-incident vllm --end +35s
 
-test: $(VENV)/.dev $(VENV)/.triton tools lint types pack unit
+test: $(VENV)/.dev $(VENV)/.triton test-tools lint types pack unit
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check obs tests
@@ -67,7 +71,7 @@ pack: $(VENV)/.dev tools
 	@$(BIN)/obs check
 	@$(BIN)/obs test
 
-unit: $(VENV)/.dev $(VENV)/.triton tools
+unit: $(VENV)/.dev $(VENV)/.triton test-tools
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 
 # --- daily work ---------------------------------------------------------------------------------------
