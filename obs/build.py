@@ -35,6 +35,7 @@ def render_all(config: Config, groups: tuple[Group, ...] | None = None) -> dict[
     from obs.dashboards.registry import all_dashboards
     from obs.render import autoscaling
     from obs.render.docs import alerts_page, catalogue_page, recordings_page
+    from obs.render.docs_engines import flags_page, signals_page, upgrades_page
     from obs.render.grafana import render_dashboard
     from obs.render.prometheus import rule_files
 
@@ -49,6 +50,9 @@ def render_all(config: Config, groups: tuple[Group, ...] | None = None) -> dict[
     files["docs/alerts.md"] = alerts_page(groups, config)
     files["docs/recording-rules.md"] = recordings_page(groups)
     files["docs/catalogue.md"] = catalogue_page()
+    files["docs/signals.md"] = signals_page(groups)
+    files["docs/flags.md"] = flags_page()
+    files["docs/upgrades.md"] = upgrades_page()
     files.update(autoscaling.files(groups, config))
     return dict(sorted(files.items()))
 
