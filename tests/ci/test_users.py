@@ -74,7 +74,7 @@ def repository(tmp_path: Path) -> Iterator[Path]:
     ):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
         (programs / name).chmod(0o755 | stat.S_IXUSR)
-    yield tmp_path
+    return tmp_path
 
 
 def play(repository: Path, job: str, name: str, **given: str) -> subprocess.CompletedProcess[str]:
