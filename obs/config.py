@@ -19,6 +19,7 @@ import yaml
 
 from obs.catalog import scaling
 from obs.catalog.limits import BURN_WINDOWS, BY_PATH, LIMITS, SEASONS, BurnWindow, Limit
+from obs.engines import BY_NAME
 from obs.errors import ConfigError, DeclarationError
 from obs.promql import duration
 from obs.schema import BeforeValidator, Refused, keys, validate
@@ -284,7 +285,11 @@ class Config:
     # -- plain parts ------------------------------------------------------------------------------
     @cached_property
     def engines(self) -> tuple[str, ...]:
-        return tuple(name for name in ENGINE_NAMES if name in self._given.engines)
+        """In the catalogue's order. A backend's models live in Triton, whose own series tell of their loading and requests."""
+        given = set(self._given.engines)
+        if any(BY_NAME[name].hides or BY_NAME[name].inherits for name in given):
+            given.add("triton")
+        return tuple(name for name in ENGINE_NAMES if name in given)
 
     def dialects(self, engine: str) -> tuple[str, ...]:
         return tuple(self._given.dialects.get(engine, ("standard",)))  # type: ignore[call-overload]

@@ -82,6 +82,7 @@ def group(config: Config) -> Group:
             "Only {{ $value | humanizePercentage }} of the servers of job {{ $labels.job }} serve model "
             "{{ $labels.model }}: it failed to load on the others, or they run another model repository.",
             NoData("silent", "A model on no server at all is another alert's.", "InferenceModelVanished"),
+            needs=("model_loaded",),
             limits=("limits.replica_majority",),
             blind_spots=(
                 f"A model that {config.limit('replica_majority'):.0%} of a job's servers or fewer hold is taken as meant so; "

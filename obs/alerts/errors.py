@@ -33,7 +33,9 @@ def group(config: Config) -> Group:
             "{{ $value | humanizePercentage }} of the requests to model {{ $labels.model }} version "
             "{{ $labels.version }} fail{{ with $labels.reason }} with reason {{ . }}{{ end }}; all reasons together "
             f"are above {config.limit('failure_ratio'):.0%}. These are backend-reported failures only.",
-            silent, keep_firing_for="5m", limits=("limits.failure_ratio", "limits.request_rate_floor"),
+            silent, keep_firing_for="5m",
+            needs=("requests", "request_failures"),
+            limits=("limits.failure_ratio", "limits.request_rate_floor"),
             blind_spots=(
                 _PYTHON,
                 "One failed call of an ensemble counts twice, on the ensemble: its ratio reads high.",
@@ -51,7 +53,9 @@ def group(config: Config) -> Group:
             "Clients cancel {{ $value | humanizePercentage }} of the requests to {{ $labels.model }}",
             "{{ $value | humanizePercentage }} of the requests to model {{ $labels.model }} version "
             "{{ $labels.version }} are cancelled: clients give up, usually because answers take too long.",
-            silent, limits=("limits.cancel_ratio", "limits.request_rate_floor"),
+            silent,
+            needs=("requests", "request_failures"),
+            limits=("limits.cancel_ratio", "limits.request_rate_floor"),
         ),
     ]
     if "vllm" in config.engines:

@@ -32,7 +32,8 @@ def group(config: Config) -> Group:
             threshold = "0.01" if name == "kv_cache_usage" else "0"
             busy.append(f"max_over_time({series(level, name, operation)}[{idle}]) > {threshold}")
     observed = series("model", "request_latency_seconds", "rate")
-    busy.append(f"max_over_time({observed}[{idle}]) > 0")
+    if recorded(config, "request_latency_seconds"):
+        busy.append(f"max_over_time({observed}[{idle}]) > 0")
     asleep = series("instance_model", "sleeping", "present")
     expr = (
         f"max_over_time({mine}[{idle}]) == 0\nand\n{attempts}\n"
@@ -51,6 +52,7 @@ def group(config: Config) -> Group:
             f"{{{{ $value }}}} requests/s for {idle}. It holds memory that another model could use; or requests do not "
             "reach it (gateway weights, a new version that is not loaded).",
             NoData("silent", "A model that is not loaded has no series and is not idle.", "InferenceModelVanished"),
+            needs=("requests",),
             limits=("windows.idle",),
             blind_spots=(
                 "With --metrics-config counter_latencies=false Triton freezes its counts at 0 and every model looks "

@@ -10,7 +10,7 @@ from obs.engines import BY_NAME as ENGINES
 from obs.model.rule import Alert, Group, NoData
 from obs.promql import duration, indent, number, on, one_of, quote, selector
 from obs.recordings.names import labels, series
-from obs.recordings.rules import CAPPED, TOP_BOUND, llm_engines, recorded, top_bound
+from obs.recordings.rules import CAPPED, TOP_BOUND, llm_engines, top_bound
 
 _IDLE = "A quantile of no observations is NaN and is dropped: no traffic is not fast."
 
@@ -42,6 +42,7 @@ def group(config: Config) -> Group:
             "{{ $value | humanizeDuration }} (source: {{ $labels.source }}; a summary is that of the worst replica).",
             NoData("silent", f"{_IDLE} A server without a source is reported where an objective is declared.",
                    "InferenceLatencySourceMissing"),
+            needs=("request_latency_seconds",),
             limits=("slo.latency_p99", "limits.request_rate_floor"),
             blind_spots=(
                 "An error answered through Triton's Python backend counts as a success, and fast failures lower the P99.",
@@ -58,6 +59,7 @@ def group(config: Config) -> Group:
             "version {{ $labels.version }} is {{ $value | humanizeDuration }}, above the P99 objective: the P99 is "
             "worse still.",
             NoData("silent", "No finished request, no mean.", "InferenceTrafficDrop"),
+            needs=("requests", "request_latency_seconds"),
             limits=("slo.latency_p99", "slo.llm_latency_p99", "limits.request_rate_floor"),
             blind_spots=(
                 "A mean hides a slow tail: it fires later than a P99 would.",
@@ -104,6 +106,7 @@ def group(config: Config) -> Group:
                 "Triton with --metrics-config histogram_latencies=true (from 26.01) or summary_latencies=true (costs "
                 "throughput: measure it; not for models with a response cache).",
                 NoData("fires", "The absence of a latency source is what it reports.", "InferenceModelVanished"),
+                needs=("model_loaded", "request_latency_seconds"),
                 limits=("slo.latency_p99",),
             )
         )
@@ -119,7 +122,9 @@ def group(config: Config) -> Group:
                 "{{ $labels.model }} lets 1 user in 100 wait {{ $value | humanizeDuration }} for the first token",
                 "P99 time to first token of {{ $labels.model }} is {{ $value | humanizeDuration }}: requests queue for "
                 "the KV cache or a slot, or prefill is slow (long prompts, prefix cache misses).",
-                engine_histograms, limits=("slo.ttft_p99", "limits.request_rate_floor"),
+                engine_histograms,
+                needs=("time_to_first_token_seconds",),
+                limits=("slo.ttft_p99", "limits.request_rate_floor"),
                 blind_spots=("Triton's vLLM backend has no bucket above 10 s: longer waits read 10 s.",),
                 dashboard="obs-llm",
             ),
@@ -131,7 +136,9 @@ def group(config: Config) -> Group:
                 "{{ $labels.model }} pauses {{ $value | humanizeDuration }} between tokens (P99)",
                 "P99 time between two outputs of one request of {{ $labels.model }} is {{ $value | humanizeDuration }}: "
                 "the batch is too large, prefills interrupt decoding, or the GPU throttles.",
-                engine_histograms, limits=("slo.itl_p99", "limits.request_rate_floor"),
+                engine_histograms,
+                needs=("inter_token_latency_seconds",),
+                limits=("slo.itl_p99", "limits.request_rate_floor"),
                 blind_spots=("With speculative decoding one output holds several tokens: this is not per token.",),
                 dashboard="obs-llm",
             ),
@@ -141,13 +148,13 @@ def group(config: Config) -> Group:
                 "5m", "warning",
                 "{{ $labels.model }} takes {{ $value | humanizeDuration }} for a generation (P99)",
                 "P99 time from request to last token of {{ $labels.model }} is {{ $value | humanizeDuration }}.",
-                engine_histograms, limits=("slo.llm_latency_p99", "limits.request_rate_floor"),
+                engine_histograms,
+                needs=("request_latency_seconds",),
+                limits=("slo.llm_latency_p99", "limits.request_rate_floor"),
                 blind_spots=(
                     "Observed when a request finishes: nothing while it hangs. Aborted requests are never observed.",
                 ),
                 dashboard="obs-llm",
             ),
         ]
-        if not recorded(config, "inter_token_latency_seconds"):
-            alerts = [alert for alert in alerts if alert.name != "LLMInterTokenLatencyP99High"]
     return Group("obs-latency", "latency", "Requests are answered too slowly.", tuple(alerts))

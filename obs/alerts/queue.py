@@ -37,7 +37,9 @@ def group(config: Config) -> Group:
             "(mean per request) in Triton's queue before the backend takes them. Batches do not fill in time "
             "(max_queue_delay_microseconds), there are too few instances (instance_group), or the rate limiter "
             "holds them back.",
-            _HOLDS_NOT, limits=("slo.queue_time", "limits.request_rate_floor"),
+            _HOLDS_NOT,
+            needs=("requests", "queue_time_seconds"),
+            limits=("slo.queue_time", "limits.request_rate_floor"),
             blind_spots=(
                 "Requests still in the queue are not counted until they are done; InferencePendingRequestsGrowing sees them.",
             ),
@@ -51,6 +53,7 @@ def group(config: Config) -> Group:
             "{{ $value | humanizeDuration }} on the worst replica (from its {{ $labels.source }}).",
             NoData("silent", "Triton exports no queue quantile unless started with --metrics-config "
                    "summary_latencies=true; the mean is always there.", "InferenceQueueTimeHigh"),
+            needs=("queue_time_seconds",),
             limits=("slo.queue_time_p99", "limits.request_rate_floor"),
             blind_spots=("A summary covers the last 60 s of one replica; it cannot be aggregated.",),
         ),

@@ -11,6 +11,7 @@ from obs.errors import ConfigError
 from obs.model.rule import Alert, Group
 from obs.promql import duration
 from obs.recordings.rules import groups as recording_groups
+from obs.recordings.rules import recorded
 
 Subject = Callable[[Config], "Group | None"]
 
@@ -45,6 +46,7 @@ def all_groups(config: Config) -> tuple[Group, ...]:
     written = [*recording_groups(config), *(group for group in optional if group.recordings)]
     found = [group for group in (subject(config) for subject in SUBJECTS) if group is not None]
     found += [group for group in optional if group.alerts]
+    found = [_alive(group, config) for group in found]
     known = {alert.name for group in found for alert in group.alerts}
     for name in config.alert_names:
         if name not in known | {"*"}:
@@ -60,6 +62,13 @@ def all_groups(config: Config) -> tuple[Group, ...]:
 def alerts(config: Config) -> tuple[Alert, ...]:
     """Every alert of the pack, in the order of its groups."""
     return tuple(alert for group in all_groups(config) for alert in group.alerts)
+
+
+def _alive(group: Group, config: Config) -> Group:
+    """Without the alerts that need a signal which no configured engine gives."""
+    return dataclasses.replace(
+        group, rules=tuple(alert for alert in group.alerts if all(recorded(config, signal) for signal in alert.needs))
+    )
 
 
 def _override(alert: Alert, config: Config) -> Alert | None:

@@ -46,6 +46,7 @@ def group(config: Config) -> Group:
             "up: look at the gateway's weights, at clients, and at failures of the model.",
             NoData("silent", "A model without the history of a baseline has nothing to drop from; a model whose series "
                    "vanish is reported by another alert.", "InferenceModelVanished"),
+            needs=("requests",),
             limits=("limits.traffic_drop", "limits.traffic_floor", "windows.baseline", "windows.baseline_gap"),
             blind_spots=(
                 "An error answered through Triton's Python backend counts as answered traffic.",
@@ -66,6 +67,7 @@ def group(config: Config) -> Group:
                 "past hides.",
                 NoData("silent", "Needs the history of every season; a younger model is not judged.",
                        "InferenceTrafficDrop"),
+                needs=("requests",),
                 limits=("limits.traffic_drop", "limits.traffic_floor", "windows.season"),
                 blind_spots=(
                     "Every season must be missed: an outage longer than half of windows.season at the same time yesterday "
@@ -92,6 +94,7 @@ def group(config: Config) -> Group:
             "again (value {{ $value }}: the model's absence).",
             NoData("fires", "The absence of the model's series is what it reports. A target that is down, gone or "
                    "without any series of an engine is another alert's.", "InferenceMetricsEmpty"),
+            needs=("model_loaded",),
             limits=("windows.vanish",),
             blind_spots=(f"An intended unload fires too, and stops after {vanish}.",),
         )

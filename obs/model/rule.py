@@ -28,7 +28,8 @@ class Alert:
 
     ``expr`` is PromQL text. ``for_`` and ``keep_firing_for`` are Prometheus durations ("" = none).
     ``limits`` names the limits (catalog.limits) that the expression compares with. ``blind_spots`` says
-    what it cannot see. ``dashboard`` is the stem of the dashboard to open.
+    what it cannot see. ``dashboard`` is the stem of the dashboard to open. ``needs`` names the signals that it
+    cannot do without: where no configured engine gives one of them, the alert would be dead and is left out.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Alert:
     limits: tuple[str, ...] = ()
     blind_spots: tuple[str, ...] = ()
     dashboard: str = "obs-model"
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

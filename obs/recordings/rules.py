@@ -389,11 +389,48 @@ def frozen_counters(config: Config) -> str:
     )
 
 
+def _traffic(config: Config, baseline: Callable[[str], str]) -> list[Recording]:
+    """Requests, failures and their ratios; each is recorded only where an engine counts its parts."""
+    L = labels(config)
+    keep, names = (*L.model, "engine"), (*L.model_name, "engine")
+    rules: list[Recording] = []
+
+    def record(level: str, name: str, operation: str, expr: str, help_text: str) -> None:
+        rules.append(Recording(series(level, name, operation), expr, help_text))
+
+    requests, failures = series("model", "requests", "rate"), series("model_reason", "request_failures", "rate")
+    attempts = series("model", "request_attempts", "rate")
+    failed, cancelled = (selector(failures, f"reason{sign}{quote('CANCELED')}") for sign in ("!=", "="))
+    counted = recorded(config, "request_failures")
+    record("model", "request_attempts", "rate",
+           f"{requests} + {on(keep)} sum {by(keep)} ({failures})\nor\n{requests}" if counted else requests,
+           "Requests answered or failed, whatever the reason. Per second.")
+    if counted:
+        record("model", "request_failures", "rate",
+               f"sum {by(keep)} ({failed})",
+               "Requests that the server counts as failed, cancelled ones left out. Per second.")
+        record("model", "request_failures", "ratio",
+               f"{series('model', 'request_failures', 'rate')} / ({attempts} > 0)",
+               "Failed part of all requests; absent without traffic.")
+        record("model_reason", "request_failures", "ratio",
+               f"{failures} / {on(keep)} group_left () ({attempts} > 0)",
+               "Failed part of all requests by reason; absent without traffic.")
+        record("model", "request_cancellations", "ratio",
+               f"sum {by(keep)} ({cancelled}) / ({attempts} > 0)",
+               "Cancelled part of all requests; absent without traffic.")
+    record("model_name", "requests", "rate", f"sum {by(names)} ({requests})",
+           "Requests answered, the versions of a model together. Per second.")
+    record("model_name", "request_attempts", "rate", f"sum {by(names)} ({attempts})",
+           "Requests answered or failed, the versions of a model together. Per second.")
+    record("model_name", "requests", "baseline", baseline(series("model_name", "requests", "rate")),
+           f"Mean request rate of the {duration(config.window('baseline'))} that ended "
+           f"{duration(config.window('baseline_gap'))} ago; absent without that history.")
+    return rules
+
+
 def derived_group(config: Config) -> Group:
     """What several users need and is computed from the engines' series."""
     L = labels(config)
-    keep = (*L.model, "engine")
-    names = (*L.model_name, "engine")
     span, gap = config.window("baseline"), config.window("baseline_gap")
     rules: list[Recording] = []
 
@@ -415,30 +452,8 @@ def derived_group(config: Config) -> Group:
            f"group {by(L.job)} (\n  up\n  and {on(target)}\n  {series('instance', 'server', 'present')}\n)",
            # Under the target's own namespace: an exporter that honours labels serves its series under others.
            "The job has a target that serves an engine's metrics.")
-    requests, failures = series("model", "requests", "rate"), series("model_reason", "request_failures", "rate")
-    attempts = series("model", "request_attempts", "rate")
-    failed, cancelled = (selector(failures, f"reason{sign}{quote('CANCELED')}") for sign in ("!=", "="))
-    record("model", "request_attempts", "rate",
-           f"{requests} + {on(keep)} sum {by(keep)} ({failures})\nor\n{requests}",
-           "Requests answered or failed, whatever the reason. Per second.")
-    record("model", "request_failures", "rate",
-           f"sum {by(keep)} ({failed})",
-           "Requests that the server counts as failed, cancelled ones left out. Per second.")
-    record("model", "request_failures", "ratio",
-           f"{series('model', 'request_failures', 'rate')} / ({attempts} > 0)",
-           "Failed part of all requests; absent without traffic.")
-    record("model_reason", "request_failures", "ratio",
-           f"{failures} / {on(keep)} group_left () ({attempts} > 0)",
-           "Failed part of all requests by reason; absent without traffic.")
-    record("model", "request_cancellations", "ratio",
-           f"sum {by(keep)} ({cancelled}) / ({attempts} > 0)",
-           "Cancelled part of all requests; absent without traffic.")
-    record("model_name", "requests", "rate", f"sum {by(names)} ({requests})",
-           "Requests answered, the versions of a model together. Per second.")
-    record("model_name", "request_attempts", "rate", f"sum {by(names)} ({attempts})",
-           "Requests answered or failed, the versions of a model together. Per second.")
-    record("model_name", "requests", "baseline", baseline(series("model_name", "requests", "rate")),
-           f"Mean request rate of the {duration(span)} that ended {duration(gap)} ago; absent without that history.")
+    if recorded(config, "requests"):
+        rules += _traffic(config, baseline)
     frozen = frozen_counters(config)
     if frozen:
         record("model", "frozen_counters", "rate", frozen,

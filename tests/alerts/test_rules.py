@@ -20,8 +20,8 @@ CONFIGS = {
     "default": "",
     "one engine: triton": "engines: [triton]",
     "one engine: vllm": "engines: [vllm]",
-    "one engine: triton-vllm": "engines: [triton, triton-vllm]",
-    "one engine: triton-trtllm": "engines: [triton, triton-trtllm]",
+    "one engine: triton-vllm": "engines: [triton-vllm]",
+    "one engine: triton-trtllm": "engines: [triton-trtllm]",
     "one engine: sglang": "engines: [sglang]",
     "one engine: dynamo": "engines: [dynamo]",
     "one engine: dcgm": "engines: [dcgm]",
@@ -67,6 +67,29 @@ def test_no_range_is_shorter_than_four_scrapes(name: str) -> None:
         for rule in group.rules:
             for window in re.findall(r"\[(\w+)\]", rule.expr):
                 assert seconds(window) >= 4 * config.scrape_interval, (group.name, rule)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_recorded_series_that_a_rule_reads_is_recorded(name: str) -> None:
+    """A rule on a series that this configuration does not record would load and be silent for ever."""
+    groups = all_groups(config_of(name))
+    written = {rule.record for group in groups for rule in group.recordings}
+    assert written
+    for group in groups:
+        for rule in group.rules:
+            read = set(re.findall(r"\b[a-z_]+:[a-z0-9_]+:[a-z0-9_]+\b", rule.expr))
+            assert read <= written, (group.name, read - written)
+
+
+def test_a_backend_of_triton_brings_triton() -> None:
+    assert parse_config("engines: [triton-vllm]").engines == ("triton", "triton-vllm")
+    assert parse_config("engines: [vllm]").engines == ("vllm",)
+
+
+def test_alerts_that_need_what_no_engine_gives_are_left_out() -> None:
+    gpu = {alert.name for alert in alerts(parse_config("engines: [dcgm]"))}
+    assert "GPUMemoryHigh" in gpu
+    assert not {name for name in gpu if name.startswith(("LLM", "InferenceQueue", "InferenceLatency", "InferenceModel"))}
 
 
 def test_same_configuration_same_bytes() -> None:
