@@ -301,11 +301,12 @@ class Grafana(_Strict):
 
 
 class Receivers(_Strict):
-    """Where Alertmanager sends the pack's alerts, by severity: webhooks; "" sends nothing."""
+    """Alertmanager, and where it sends the pack's alerts, by severity: webhooks; "" sends nothing."""
 
     critical: Url = "http://127.0.0.1:5001/critical"
     warning: Url = "http://127.0.0.1:5001/warning"
     info: Url = ""
+    address: Annotated[str, BeforeValidator(_address)] = "127.0.0.1:9093"
     gpu_inhibits_latency: bool = False
 
 
@@ -654,6 +655,7 @@ _DEPLOY_WHY = {
     "alertmanager.critical": "webhook that pages",
     "alertmanager.warning": "webhook that makes a ticket",
     "alertmanager.info": "webhook for what is only to be seen; without one Alertmanager shows it and sends nothing",
+    "alertmanager.address": "Alertmanager as Prometheus reaches it",
     "alertmanager.gpu_inhibits_latency": "GPUMemoryHigh silences latency of its whole cluster: a GPU's series name no model",
 }
 

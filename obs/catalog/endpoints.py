@@ -14,8 +14,8 @@ EndpointName = Literal["triton", "vllm", "trtllm-serve", "dynamo", "sglang", "dc
 @dataclass(frozen=True)
 class Endpoint:
     """``engines`` are the engines of the catalogue whose metrics the page serves; ``port_name`` is the port's name in a
-    pod or service, ``port`` its default number. ``by`` is the object that finds it in Kubernetes: engines are scraped pod
-    by pod, dcgm-exporter's chart brings a service. ``labels`` select the pods (or the service)."""
+    pod or service, ``port`` its default number, ``timeout`` of a scrape is in seconds. ``by`` is the object that finds it in
+    Kubernetes: engines are scraped pod by pod, dcgm-exporter's chart brings a service. ``labels`` select either."""
 
     name: EndpointName
     engines: tuple[str, ...]
@@ -25,6 +25,7 @@ class Endpoint:
     labels: tuple[tuple[str, str], ...]
     path: str = "/metrics"
     by: Literal["pod", "service"] = "pod"
+    timeout: float = 10.0
 
 
 #: The labels and ports of triton, vllm and sidecar are those of the manifests in exporters/sidecar.
@@ -38,7 +39,7 @@ ENDPOINTS = (
     # dcgm-exporter's chart: service label app.kubernetes.io/name, port name metrics, 9400.
     Endpoint("dcgm", ("dcgm",), "dcgm-exporter", 9400, "metrics", (("app.kubernetes.io/name", "dcgm-exporter"),),
              by="service"),
-    Endpoint("sidecar", ("sidecar",), "obs-sidecar", 9105, "signals", (("obs-sidecar", "true"),)),
+    Endpoint("sidecar", ("sidecar",), "obs-sidecar", 9105, "signals", (("obs-sidecar", "true"),), timeout=5.0),
 )
 
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}

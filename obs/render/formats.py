@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from obs.render import alertmanager, autoscaling, docs, grafana_files
+from obs.render import (
+    alertmanager,
+    autoscaling,
+    docs,
+    grafana_files,
+    helm,
+    kubernetes,
+    kustomize,
+    mixin,
+    rulers,
+    scrape,
+)
 from obs.render.pack import MARK, Pack
 
 DEPLOY = "deploy"
@@ -54,8 +65,21 @@ FORMATS = (
     Format("docs", "tables of alerts, recording rules and metrics", _docs, "docs", (), (), default=True),
     Format("autoscaling", "KEDA, HPA and KServe manifests of the workloads in obs.yaml",
            _autoscaling, autoscaling.FOLDER, ("**/*.yaml",), (MARK,), default=True),
+    _deployed("prometheusrule", "PrometheusRule objects, one per group, for the Prometheus operator",
+              kubernetes.prometheus_rules),
+    _deployed("podmonitor", "PodMonitors of the engines, dcgm-exporter and the sidecar",
+              lambda pack: kubernetes.monitors(pack, "PodMonitor")),
+    _deployed("servicemonitor", "the same as ServiceMonitors", lambda pack: kubernetes.monitors(pack, "ServiceMonitor")),
+    _deployed("scrape", "scrape configurations of Prometheus: by address, and by Kubernetes' discovery", scrape.files),
     _deployed("grafana-provisioning", "Grafana provisioning folder: dashboards, their provider, an example data source",
               grafana_files.provisioning),
+    _deployed("configmap", "ConfigMaps of the dashboards, for the sidecar of Grafana's chart", kubernetes.config_maps),
+    _deployed("grafana-dashboard", "GrafanaDashboard objects, for grafana-operator", kubernetes.grafana_dashboards),
+    _deployed("mimir", "rules namespace file, for mimirtool and cortextool rules load", rulers.mimir),
+    _deployed("thanos", "rule files of thanos rule", rulers.thanos),
+    _deployed("mixin", "jsonnet mixin over the rule files and dashboards", mixin.files),
+    _deployed("kustomize", "kustomize base of rules, monitors and dashboards", kustomize.files),
+    _deployed("helm", "Helm chart of the same", helm.files),
     _deployed("alertmanager", "Alertmanager configuration: routes and inhibitions of the pack's alerts",
               alertmanager.configuration),
 )
