@@ -43,8 +43,14 @@ def metadata(name: str, labels: Mapping[str, str], namespace: str = "", annotati
 
 
 def applied(one: Object) -> int:
-    """Bytes of the annotation that ``kubectl apply`` keeps of the object."""
-    return len(json.dumps(one, ensure_ascii=False, separators=(",", ":")).encode()) + 1
+    """Bytes of the annotation that ``kubectl apply`` keeps of the object: its JSON and a line end. Go's encoder writes
+    <, > and & as six characters each."""
+    return _json_bytes(one) + 1
+
+
+def _json_bytes(value: Any) -> int:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return len(text.encode()) + 5 * sum(map(text.count, "<>&"))
 
 
 def text(one: Object, *about: str) -> str:
@@ -70,10 +76,13 @@ def rule_objects(pack: Pack, *, namespaced: bool = True) -> dict[str, Object]:
         namespace = deploy.namespace if namespaced else ""
         return prometheus_rule(group["name"], [group], deploy.prometheus_rule_labels, namespace)
 
-    return {
-        part["name"]: made(part)
-        for group in pack.rule_groups for part in parts(group, lambda one: applied(made(one)) <= APPLIED_MAX)
-    }
+    found: dict[str, Object] = {}
+    for group in pack.rule_groups:
+        # the parts' names are a little longer, and stand in metadata and group
+        room = APPLIED_MAX - applied(made({**group, "name": f"{group['name']}-9999", "rules": []}))
+        for part in parts(group, lambda rule: _json_bytes(rule) + 1, room):
+            found[part["name"]] = made(part)
+    return found
 
 
 def prometheus_rules(pack: Pack) -> dict[str, str]:

@@ -13,9 +13,7 @@ MAX_RULES, MAX_GROUPS = 20, 70
 def mimir(pack: Pack) -> dict[str, str]:
     """One namespace file, as ``mimirtool rules load`` and ``cortextool rules load`` read it."""
     name = pack.config.deploy.ruler_namespace
-    groups = [
-        part for group in pack.rule_groups for part in parts(group, lambda one: len(one["rules"]) <= MAX_RULES)
-    ]
+    groups = [part for group in pack.rule_groups for part in parts(group, lambda rule: 1, MAX_RULES)]
     about = [
         f"mimirtool rules load --address=URL --id=TENANT {name}.yaml (or cortextool, the same words).",
         f"Groups of more than {MAX_RULES} rules, Mimir's default limit, are in parts whose rules have nothing in common.",

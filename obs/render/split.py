@@ -13,21 +13,26 @@ from typing import Any
 Rule = Mapping[str, Any]
 
 
-def parts(group: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool]) -> tuple[Mapping[str, Any], ...]:
-    """The group itself if it ``fits``; else groups ``name``, ``name-2`` …, each of which fits unless its rules belong
-    together. Rules keep their order."""
-    if fits(group):
-        return (group,)
+def parts(group: Mapping[str, Any], weigh: Callable[[Rule], int], room: int) -> tuple[Mapping[str, Any], ...]:
+    """The group itself if the weights of its rules add up to ``room`` at most; else groups ``name``, ``name-2`` …, each of
+    which does so unless its rules belong together. Rules keep their order."""
     rules = group["rules"]
+    weights = [weigh(rule) for rule in rules]
+    if sum(weights) <= room:
+        return (group,)
     found: list[list[int]] = []
+    left = -1
     for family in families(rules):
-        if found and fits({**group, "rules": [rules[index] for index in (*found[-1], *family)]}):
+        weight = sum(weights[place] for place in family)
+        if weight <= left:
             found[-1] += family
         else:
             found.append(list(family))
+            left = room
+        left -= weight
     return tuple(
         {**group, "name": group["name"] if number == 1 else f"{group['name']}-{number}",
-         "rules": [rules[index] for index in sorted(part)]}
+         "rules": [rules[place] for place in sorted(part)]}
         for number, part in enumerate(found, start=1)
     )
 
