@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Rule = Mapping[str, Any]
+_ANY = re.compile(r"\bALERTS(_FOR_STATE)?\b|__name__")
 
 
 def parts(group: Mapping[str, Any], weigh: Callable[[Rule], int], room: int) -> tuple[Mapping[str, Any], ...]:
@@ -38,7 +39,12 @@ def parts(group: Mapping[str, Any], weigh: Callable[[Rule], int], room: int) -> 
 
 
 def families(rules: Sequence[Rule]) -> tuple[tuple[int, ...], ...]:
-    """Places of the rules that belong together, for one reads what the other records; in the order of their first."""
+    """Places of the rules that belong together, for one reads what the other records; in the order of their first.
+
+    A rule that reads ALERTS, or series by a pattern of their name, may read any of them: then all belong together.
+    """
+    if any(_ANY.search(rule["expr"]) for rule in rules):
+        return (tuple(range(len(rules))),)
     head = list(range(len(rules)))
 
     def root(place: int) -> int:

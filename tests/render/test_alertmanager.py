@@ -110,6 +110,14 @@ def test_alerts_that_are_switched_off_are_not_named() -> None:
     assert "LLM" not in written
 
 
+def test_the_labels_are_those_of_obs_yaml() -> None:
+    config = parse_config("labels: {cluster: site, namespace: kube_namespace, pod: kube_pod}")
+    down, beside, *_ = inhibitions(alerts(config), config)
+    assert down.equal == ("site", "kube_namespace", "job", "instance")
+    assert (beside.equal, beside.present) == (("site", "kube_namespace", "kube_pod"), ("kube_pod",))
+    assert yaml.safe_load(text(config))["route"]["group_by"] == ["alertname", "site", "kube_namespace", "job"]
+
+
 def test_every_alert_of_the_pack_is_routed_by_its_name() -> None:
     (route,) = yaml.safe_load(text(EXAMPLE))["route"]["routes"]
     (matcher,) = route["matchers"]

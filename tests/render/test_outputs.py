@@ -111,6 +111,8 @@ def test_a_group_parts_only_where_its_rules_have_nothing_in_common() -> None:
     alone = [rule(f"l{place}:x", f"up{place}") for place in range(4)]
     assert families([*chain[:1], *alone, *chain[1:]]) == ((0, 5, 6), (1,), (2,), (3,), (4,))
     assert families([rule("a:x", "up"), rule("a:x:more", "down"), rule("b:x", "a:x:more")]) == ((0,), (1, 2))
+    for reader in ('ALERTS{alertname="A"}', 'sum({__name__=~".+:x"})'):
+        assert families([*alone, rule("b:x", reader)]) == ((0, 1, 2, 3, 4),)
 
     def one_each(rule: Mapping[str, Any]) -> int:
         return 1
