@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from obs.build import render_all
-from obs.config import load_config, parse_config
+from obs.config import parse_config
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {
@@ -122,7 +122,3 @@ def rendered(folder: Path, values: Mapping[str, Any], namespace: str = "releases
     helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed")
     with helm.Chart.load(folder) as chart:
         return documents(chart.render(dict(values), name="demo", namespace=namespace).values())
-
-
-def example_config() -> Any:
-    return load_config(ROOT / "examples" / "obs.yaml")
