@@ -68,6 +68,7 @@ types: $(VENV)/.dev
 pack: $(VENV)/.dev tools
 	@$(BIN)/obs build --check
 	@$(BIN)/obs build --check --config examples/obs.yaml --out examples/pack
+	@$(BIN)/obs build --check --config examples/obs.yaml --out examples/pack --format alertmanager,podmonitor,scrape
 	@$(BIN)/obs check
 	@$(BIN)/obs test
 
@@ -78,6 +79,7 @@ unit: $(VENV)/.dev $(VENV)/.triton test-tools
 build: $(VENV)/.pack
 	@$(BIN)/obs build
 	@$(BIN)/obs build --config examples/obs.yaml --out examples/pack
+	@$(BIN)/obs build --config examples/obs.yaml --out examples/pack --format alertmanager,podmonitor,scrape
 
 check: $(VENV)/.pack tools
 	@$(BIN)/obs check

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import yaml
 
 from obs.catalog import scaling
+from obs.catalog.endpoints import ENDPOINTS, EndpointName
 from obs.catalog.limits import BURN_WINDOWS, BY_PATH, LIMITS, SEASONS, BurnWindow, Limit
 from obs.engines import BY_NAME
 from obs.errors import ConfigError, DeclarationError
@@ -230,6 +231,99 @@ class _Autoscaling(_Strict):
     rule_labels: dict[Text, Text] = field(default_factory=lambda: {"release": "kube-prometheus-stack"})
 
 
+def _url(value: object) -> str:
+    """An http(s) URL with a host, or "" for none."""
+    if value == "" or (isinstance(value, str) and re.fullmatch(r"https?://[^\s/?#]+[^\s]*", value)):
+        return str(value)
+    raise ValueError(f"{value!r} is not a URL; write one such as http://prometheus:9090")
+
+
+def _object_name(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-zA-Z0-9]([-._a-zA-Z0-9]*[a-zA-Z0-9])?", value):
+        raise ValueError(f"{value!r} is not a name; use letters, digits, -, _ and .")
+    return value
+
+
+def _kube_label(value: object) -> str:
+    """Kubernetes' own form of a label's key: an optional prefix with a slash, and a name of at most 63 characters."""
+    form = r"([a-z0-9][-.a-z0-9]*/)?[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
+    if not isinstance(value, str) or not re.fullmatch(form, value):
+        raise ValueError(f"{value!r} is not a Kubernetes label or annotation; write one such as release or example.org/team")
+    return value
+
+
+def _kube_value(value: object) -> str:
+    text = _text(value)
+    if not re.fullmatch(r"([a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)?", text):
+        raise ValueError(f"{value!r} is not a Kubernetes label's value; use at most 63 letters, digits, -, _ and .")
+    return text
+
+
+def _address(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s/:]+):\d{1,5}", value):
+        raise ValueError(f"{value!r} is not host:port; write a target such as triton-0:8002, without http://")
+    return value
+
+
+Url = Annotated[str, BeforeValidator(_url)]
+ObjectName = Annotated[str, BeforeValidator(_object_name)]
+KubeLabels = dict[Annotated[str, BeforeValidator(_kube_label)], Annotated[str, BeforeValidator(_kube_value)]]
+
+
+def _stack() -> dict[str, str]:
+    return {"release": "kube-prometheus-stack"}
+
+
+class Target(_Strict):
+    """How one kind of server is found (``deploy.targets``); what is left out is the endpoint's own default."""
+
+    job: Text | None = None
+    labels: KubeLabels | None = None
+    port: ObjectName | None = None
+    path: Text | None = None
+    namespaces: list[KubeName] = field(default_factory=list)
+    interval: Duration | None = None
+    timeout: Duration | None = None
+    static: list[Annotated[str, BeforeValidator(_address)]] = field(default_factory=list)
+
+
+class Datasource(_Strict):
+    name: Text = "Prometheus"
+    uid: ObjectName = "prometheus"
+    url: Url = "http://prometheus-operated.monitoring.svc:9090"
+
+
+class Grafana(_Strict):
+    folder: Text = "Inference"
+    folder_annotation: Annotated[str, BeforeValidator(_kube_label)] = "grafana_folder"
+    dashboard_labels: KubeLabels = field(default_factory=lambda: {"grafana_dashboard": "1"})
+    instance_labels: KubeLabels = field(default_factory=lambda: {"dashboards": "grafana"})
+    dashboards_path: Text = "/etc/grafana/provisioning/dashboards/obs"
+
+
+class Receivers(_Strict):
+    """Alertmanager, and where it sends the pack's alerts, by severity: webhooks; "" sends nothing."""
+
+    critical: Url = "http://127.0.0.1:5001/critical"
+    warning: Url = "http://127.0.0.1:5001/warning"
+    info: Url = ""
+    address: Annotated[str, BeforeValidator(_address)] = "127.0.0.1:9093"
+    gpu_inhibits_latency: bool = False
+
+
+class Deploy(_Strict):
+    """Where the pack goes (``obs build --format``). The defaults are those of kube-prometheus-stack."""
+
+    namespace: KubeName = "monitoring"
+    prometheus_rule_labels: KubeLabels = field(default_factory=_stack)
+    monitor_labels: KubeLabels = field(default_factory=_stack)
+    targets: dict[EndpointName, Target] = field(default_factory=dict)
+    datasource: Datasource = field(default_factory=Datasource)
+    grafana: Grafana = field(default_factory=Grafana)
+    alertmanager: Receivers = field(default_factory=Receivers)
+    ruler_namespace: ObjectName = "obs-inference"
+
+
 class _File(_Strict):
     engines: Engines = field(default_factory=lambda: list(DEFAULT_ENGINES))
     dialects: dict[EngineName, list[DialectName]] = field(default_factory=dict)
@@ -252,6 +346,7 @@ class _File(_Strict):
     expected_gpus: dict[Text, int] = field(default_factory=dict)
     aliases: dict[Text, Text] = field(default_factory=dict)
     autoscaling: _Autoscaling | None = None
+    deploy: Deploy = field(default_factory=Deploy)
 
 
 @dataclass(frozen=True)
@@ -395,6 +490,11 @@ class Config:
         """The labels of a PrometheusRule, which Prometheus' ``ruleSelector`` asks for."""
         return self._given.autoscaling.rule_labels if self._given.autoscaling else {}
 
+    @property
+    def deploy(self) -> Deploy:
+        """Where the pack goes: names, labels and selectors of ``obs build --format``."""
+        return self._given.deploy
+
     # -- numbers ----------------------------------------------------------------------------------
     def limit(self, key: str) -> float:
         """The threshold ``limits.<key>``. ``KeyError`` for an unknown key."""
@@ -523,6 +623,7 @@ class Config:
         add("idle_exclude", ", ".join(self.idle_exclude) or "(none)", "idle_exclude" in top, "models never called idle")
         add("expected_gpus", dict(self.expected_gpus), "expected_gpus" in top, "GPUs each server of a job must report")
         add("aliases", dict(self.aliases), "aliases" in top, "served model name: the name to record it under")
+        rows += _deploy_rows(g.deploy, self.path)
         if g.autoscaling is None:
             add("autoscaling", "(none)", False, "LLM services to scale: without it no autoscaler is written")
             return rows
@@ -541,6 +642,45 @@ class Config:
 
 def _with(section: _Strict, key: str, value: float) -> _Strict:
     return section.model_copy(update={key: value})
+
+
+_DEPLOY_WHY = {
+    "namespace": "namespace of the objects",
+    "prometheus_rule_labels": "labels that your Prometheus' ruleSelector asks for; without them the rules are ignored",
+    "monitor_labels": "labels that its podMonitorSelector and serviceMonitorSelector ask for",
+    "ruler_namespace": "namespace of the rules in Mimir's or Cortex' ruler",
+    "datasource.name": "Grafana's data source, as provisioned",
+    "datasource.uid": "its uid",
+    "datasource.url": "Prometheus as Grafana reaches it",
+    "grafana.folder": "Grafana folder of the dashboards",
+    "grafana.folder_annotation": "annotation that Grafana's sidecar reads the folder from (its folderAnnotation)",
+    "grafana.dashboard_labels": "labels by which Grafana's sidecar finds the ConfigMaps",
+    "grafana.instance_labels": "labels of the Grafana that grafana-operator gives the dashboards to",
+    "grafana.dashboards_path": "folder of the dashboards as Grafana sees it",
+    "alertmanager.critical": "webhook that pages",
+    "alertmanager.warning": "webhook that makes a ticket",
+    "alertmanager.info": "webhook for what is only to be seen; without one Alertmanager shows it and sends nothing",
+    "alertmanager.address": "Alertmanager as Prometheus reaches it",
+    "alertmanager.gpu_inhibits_latency": "GPUMemoryHigh silences latency of its whole cluster: a GPU's series name no model",
+}
+
+
+def _deploy_rows(deploy: Deploy, path: str) -> list[Setting]:
+    """Each setting of ``deploy``, with what the file gives of ``targets``."""
+    rows = []
+    for key, why in _DEPLOY_WHY.items():
+        holder: _Strict = deploy
+        *outer, name = key.split(".")
+        for part in outer:
+            holder = getattr(holder, part)
+        value = getattr(holder, name)
+        text = str(value).lower() if isinstance(value, bool) else str(value) if value else "(none)"
+        rows.append(Setting(f"deploy.{key}", text, path if name in holder.model_fields_set else "default", why))
+    for endpoint in ENDPOINTS:
+        if endpoint.name in deploy.targets:
+            rows.append(Setting(f"deploy.targets.{endpoint.name}", str(deploy.targets[endpoint.name].written()), path,
+                                "how its servers are found and scraped"))
+    return rows
 
 
 def _workload_rows(workload: Workload) -> list[tuple[str, str, str]]:
@@ -701,6 +841,14 @@ def _cross_check(given: _File, path: str) -> None:
     labels = [given.labels.cluster, given.labels.namespace, given.labels.pod]
     if len(set(labels)) != 3:
         refuse("labels", "cluster, namespace and pod must be three different labels")
+    for name, target in given.deploy.targets.items():
+        interval = given.interval.scrape if target.interval is None else target.interval
+        if interval <= 0 or (target.interval is not None and target.interval > given.interval.scrape):
+            refuse(f"deploy.targets.{name}.interval", f"{duration(interval)} is not above 0s and at most interval.scrape "
+                   f"{duration(given.interval.scrape)}, which the ranges of the rules are made for")
+        if target.timeout is not None and not 0 < target.timeout <= interval:
+            refuse(f"deploy.targets.{name}.timeout", f"{duration(target.timeout)} is not above 0s and at most the interval "
+                   f"{duration(interval)}; Prometheus refuses that")
     if given.autoscaling is not None:
         _check_workloads(given.autoscaling.workloads, refuse)
 

@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 
 from obs import build
-from obs.cli.common import add_config, add_format
+from obs.cli.common import add_config
 from obs.config import load_config
 from obs.errors import EXIT_FINDINGS, EXIT_OK
 
+_REPORTS = ("text", "json")
 _VERBS = {"missing": "write", "changed": "write", "orphan": "remove"}
 
 
@@ -18,13 +19,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder to write into (default: .)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
-    add_format(parser, "text", "json")
+    parser.add_argument(
+        "--format", default="text", metavar="LIST",
+        help="what to write, by commas (default: rules,dashboards,docs,autoscaling; see --list-formats); json among it "
+        "reports in JSON",
+    )
+    parser.add_argument("--list-formats", action="store_true", help="name what can be written, and where")
 
 
 def run(args: argparse.Namespace) -> int:
-    files = build.render_all(load_config(args.config))
-    drift = build.compare(args.out, files) if args.check else build.write(args.out, files)
-    if args.format == "json":
+    if args.list_formats:
+        return _list()
+    words = [word.strip() for word in args.format.split(",") if word.strip()]
+    as_json = "json" in words
+    chosen = [word for word in words if word not in _REPORTS] or None
+    build.formats(chosen)  # a name that is none is told before the work
+    files = build.render_all(load_config(args.config), chosen=chosen)
+    drift = build.compare(args.out, files, chosen) if args.check else build.write(args.out, files, chosen)
+    if as_json:
         print(json.dumps({"files": sorted(files), "changes": [vars(change) for change in drift]}, indent=2))
     else:
         for change in drift:
@@ -35,3 +47,12 @@ def run(args: argparse.Namespace) -> int:
         else:
             print(f"{len(files)} files, {len(drift)} {'differ' if args.check else 'changed'}")
     return EXIT_FINDINGS if args.check and drift else EXIT_OK
+
+
+def _list() -> int:
+    formats = build.formats(["all"])
+    names, folders = (max(len(getattr(one, key)) for one in formats) for key in ("name", "folder"))
+    for one in formats:
+        print(f"{one.name:<{names}}  {one.folder + '/':<{folders + 1}}  {one.about}{' (by default)' if one.default else ''}")
+    print(f"{'all':<{names}}  {'':<{folders + 1}}  everything")
+    return EXIT_OK
