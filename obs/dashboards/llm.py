@@ -234,7 +234,7 @@ def _details(h: House) -> tuple[Panel, ...]:
             "Asleep", sleep,
             "Engines put to sleep on purpose: no capacity, no traffic, and no alert for that. Only servers that are "
             "asleep are listed; vLLM before 0.11.1 does not tell.",
-            {1: ("asleep", "blue")}, width=6, no_value="none asleep, or not exported",
+            {1: ("asleep", "blue")}, width=24, height=5, no_value="none asleep, or not exported",
         ),
     )
 
