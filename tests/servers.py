@@ -6,16 +6,23 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from obs.alerts.registry import all_groups
+from obs.checks.dashboards import expressions, substitute_variables
 from obs.config import DEFAULT_ENGINES, Config, load_config, parse_config
+from obs.dashboards.registry import all_dashboards
 from obs.engines import BY_NAME as ENGINES
 from obs.evaluate import exposition
 from obs.evaluate.exposition import Sample
 from obs.evaluate.recording import Recording, Scrape, Target, read
 from obs.model.metric import Metric
+from obs.preview.query import Range
+from obs.prom.metric_names import selectors
+from obs.prom.server import PrivatePrometheus
+from obs.render.grafana import render_dashboard
 
 DATA = Path(__file__).parent / "data"
 RECORDINGS = DATA / "recordings"
@@ -51,18 +58,19 @@ class Server:
         swing = math.sin(at / 40)
         for place, values in enumerate(itertools.product(*choices)):
             labels = tuple(sorted((key, value) for key, value in zip(wanted, values, strict=True) if value))
-            rate = 3.0 + place + swing / 2
+            base = 3.0 + place
+            grown = base * at + 40.0 * (1 - math.cos(at / 40))  # what a rate of base + sin comes to: it never falls
             if metric.kind == "counter":
                 scale = {"us": 15_000.0, "s": 0.05, "J": 250.0, "mJ": 2.5e5, "tokens": 200.0}.get(metric.unit, 1.0)
-                yield Sample(metric.name, labels, 1000 + scale * (rate * at))
+                yield Sample(metric.name, labels, 1000 + scale * grown)
             elif metric.kind == "histogram":
-                yield from _histogram(metric, labels, at * rate)
+                yield from _histogram(metric, labels, grown)
             elif metric.kind == "summary":
                 for quantile, times in (("0.5", 1.0), ("0.9", 2.0), ("0.99", 4.0)):
                     pairs = tuple(sorted((*labels, ("quantile", quantile))))
                     yield Sample(metric.name, pairs, 20_000.0 * times * (1 + 0.2 * swing))
-                yield Sample(f"{metric.name}_sum", labels, 20_000.0 * rate * at)
-                yield Sample(f"{metric.name}_count", labels, rate * at)
+                yield Sample(f"{metric.name}_sum", labels, 20_000.0 * grown)
+                yield Sample(f"{metric.name}_count", labels, grown)
             elif metric.kind == "info":
                 yield Sample(metric.name, labels, 1.0)
             elif metric.name in self.gauges:
@@ -87,39 +95,83 @@ _GPU = {"gpu_uuid": "GPU-0a1b", "UUID": "GPU-0a1b", "gpu": "0", "pci_bus_id": "0
 _NV_GPU = {"nv_gpu_memory_total_bytes": 80 * 1024 * _MIB, "nv_gpu_memory_used_bytes": 74 * 1024 * _MIB,
            "nv_gpu_power_limit": 700.0}
 
+_CHAT = {"model_name": "split", "engine": "0", "handler": "/v1/chat/completions", "method": "POST"}
 SERVERS = (
-    # Triton with its vLLM backend, a response cache and histograms, on a GPU.
-    Server({"job": "triton-llm", "instance": "triton-0:8002", "pod": "triton-0", "namespace": "ml"}, ("triton", "triton-vllm"),
-           {"model": "chat", "version": "1", "gpu_uuid": "GPU-0a1b"}, _NV_GPU,
-           {"reason": ("REJECTED", "CANCELED", "BACKEND", "OTHER")}),
-    # A plain model with a response cache and histograms of the first response.
-    Server({"job": "triton-cached", "instance": "triton-1:8002"}, ("triton",), {"model": "resnet", "version": "2"}),
-    # vLLM that takes its KV cache from another server, and one that sleeps.
-    Server({"job": "vllm-pd", "instance": "vllm-0:8000"}, ("vllm",), {
-        "model_name": "split", "engine": "0", "handler": "/v1/chat/completions", "method": "POST"},
-        {"vllm:kv_cache_usage_perc": 0.6}, {"status": ("2xx", "4xx", "5xx"), "sleep_state": ("awake",)}),
-    Server({"job": "vllm-pd", "instance": "vllm-1:8000"}, ("vllm",), {
-        "model_name": "split", "engine": "0", "handler": "/v1/chat/completions", "method": "POST"},
-        {"vllm:engine_sleep_state": 1.0, "vllm:kv_cache_usage_perc": 0.1},
-        {"status": ("2xx",), "sleep_state": ("discard_all",)}),
+    # Triton with its vLLM backend, a response cache and histograms, on a GPU that the engine takes at start.
+    Server(
+        {"job": "triton", "instance": "triton-0:8002", "pod": "triton-0", "namespace": "ml"}, ("triton", "triton-vllm"),
+        {"model": "chat", "version": "1", "gpu_uuid": "GPU-0a1b"}, _NV_GPU,
+    ),
+    # A plain model with a response cache and histograms of the first response, on a GPU of its own.
+    Server(
+        {"job": "triton", "instance": "triton-1:8002"}, ("triton",),
+        {"model": "resnet", "version": "2", "gpu_uuid": "GPU-2c3d"},
+        {"nv_gpu_memory_total_bytes": 24 * 1024 * _MIB, "nv_gpu_memory_used_bytes": 9 * 1024 * _MIB,
+         "nv_gpu_power_limit": 300.0},
+    ),
+    # vLLM that takes its KV cache from another server, and one that sleeps (its state "awake" is 0).
+    Server(
+        {"job": "vllm", "instance": "vllm-0:8000"}, ("vllm",), _CHAT,
+        {"vllm:kv_cache_usage_perc": 0.6, "vllm:engine_sleep_state": 1.0},
+        {"status": ("2xx", "4xx", "5xx"), "sleep_state": ("awake",)},
+    ),
+    Server(
+        {"job": "vllm", "instance": "vllm-1:8000"}, ("vllm",), _CHAT,
+        {"vllm:kv_cache_usage_perc": 0.1, "vllm:engine_sleep_state": 0.0}, {"status": ("2xx",), "sleep_state": ("awake",)},
+    ),
     Server({"job": "dcgm", "instance": "node-1:9400"}, ("dcgm",), _GPU, {
         "DCGM_FI_DEV_FB_USED": 74 * 1024.0, "DCGM_FI_DEV_FB_FREE": 6 * 1024.0, "DCGM_FI_DEV_FB_RESERVED": 600.0,
-        "DCGM_FI_DEV_XID_ERRORS": 31.0}),
+        "DCGM_FI_DEV_XID_ERRORS": 31.0,
+    }),
     # The sidecar beside Triton's vLLM backend.
-    Server({"job": "sidecar", "instance": "triton-0:9401", "pod": "triton-0", "namespace": "ml"}, ("sidecar",), {
-        "engine": "triton_vllm", "model_name": "chat", "model": "chat", "version": "1", "id": "CVE-2026-0001",
-        "status": "affected", "outcome": "ok"},
-        {"llm_engine_up": 1.0, "llm_engine_ready": 1.0, "llm_engine_suspect": 0.0, "triton_server_ready": 1.0},
+    Server(
+        {"job": "sidecar", "instance": "triton-0:9401", "pod": "triton-0", "namespace": "ml"}, ("sidecar",),
+        {"engine": "triton_vllm", "model_name": "chat", "model": "chat", "version": "1", "id": "CVE-2026-0001",
+         "status": "affected", "outcome": "ok"},
+        {"llm_engine_up": 1.0, "llm_engine_ready": 1.0, "llm_engine_suspect": 0.0, "triton_server_ready": 1.0,
+         "llm_kv_cache_exhaustion_seconds": 300.0},
         {"signal": ("load", "kv_cache_usage"), "source": ("estimate",), "reason": ("", "no_capacity"),
-         "state": ("READY", "UNAVAILABLE")}),
+         "state": ("READY", "UNAVAILABLE")},
+    ),
+    # One whose engine stands still.
+    Server(
+        {"job": "sidecar", "instance": "vllm-0:9401", "pod": "vllm-0", "namespace": "ml"}, ("sidecar",),
+        {"engine": "vllm", "model_name": "split", "model": "split", "version": "1", "id": "x", "status": "unknown",
+         "outcome": "ok", "signal": "load", "source": "engine", "reason": "stalled", "state": "READY"},
+        {"llm_engine_up": 1.0, "llm_engine_ready": 1.0, "llm_engine_suspect": 1.0, "triton_server_ready": 1.0},
+    ),
 )
 
 
-def made_up(times_ms: Sequence[int]) -> Recording:
-    """The made-up servers, and the documented page of Triton's TensorRT-LLM backend with its counters moving."""
+@dataclass(frozen=True)
+class World:
+    """A Prometheus with a series of everything, what ``config``'s rules record of it, and the alerts that they raise."""
+
+    config: Config
+    server: PrivatePrometheus
+    range: Range
+
+
+def asked(config: Config) -> set[str]:
+    """The metrics that any rule or dashboard of the pack reads: the others would only cost time."""
+    texts = [rule.expr for group in all_groups(config) for rule in group.rules]
+    texts += [
+        substitute_variables(expr) for dashboard in all_dashboards(config)
+        for _, _, expr in expressions(render_dashboard(dashboard))
+    ]
+    return {one.name for text in texts for one in selectors(text) or ()}
+
+
+def made_up(times_ms: Sequence[int], names: Container[str]) -> Recording:
+    """The made-up servers, and the documented page of Triton's TensorRT-LLM backend with its counters moving.
+
+    ``names``: the metrics to serve.
+    """
     start = times_ms[0]
     targets = [
-        Target(server.labels, tuple(Scrape(at, tuple(server.samples((at - start) / 1000))) for at in times_ms))
+        Target(server.labels, tuple(
+            Scrape(at, tuple(one for one in server.samples((at - start) / 1000) if one.name in names)) for at in times_ms
+        ))
         for server in SERVERS
     ]
     page = exposition.parse((DATA / "scrapes/documented-triton-trtllm.prom").read_text(), "documented").samples
@@ -127,10 +179,13 @@ def made_up(times_ms: Sequence[int]) -> Recording:
                 if metric.kind in {"counter", "histogram"} for name in metric.series_names()} | {
                     # A gauge that counts, as the backend has it.
                     "nv_trt_llm_general_metrics"}
+    first = ENGINES["triton"].metric("nv_inference_first_response_histogram_ms")  # its models are decoupled
+    labels = (("model", "tensorrt_llm"), ("version", "1"))
     targets.append(Target(
-        {"job": "triton-trtllm", "instance": "triton-2:8002"},
-        tuple(Scrape(at, tuple(
-            one._replace(value=one.value * (1 + (at - start) / 1e6)) if one.name in counters else one for one in page
+        {"job": "triton", "instance": "triton-2:8002"},
+        tuple(Scrape(at, (
+            *(one._replace(value=one.value * (1 + (at - start) / 1e6)) if one.name in counters else one for one in page),
+            *_histogram(first, labels, (at - start) / 500),
         )) for at in times_ms),
     ))
     return Recording("made-up", tuple(targets))
@@ -145,11 +200,12 @@ def moved(recording: Recording, start_ms: int) -> Recording:
     ))
 
 
-def everything() -> list[Recording]:
+def everything(config: Config) -> list[Recording]:
     """Both recordings, from one time on, and the made-up servers beside them."""
     triton = read(RECORDINGS / "triton-2.51-incident.tar.gz")
     vllm = moved(read(RECORDINGS / "vllm-0.32-incident.tar.gz"), triton.start_ms)
-    return [triton, vllm, made_up(range(triton.start_ms, triton.end_ms + 1, triton.interval_ms))]
+    times = range(triton.start_ms, triton.end_ms + 1, triton.interval_ms)
+    return [triton, vllm, made_up(times, asked(config))]
 
 
 def short_times() -> Config:

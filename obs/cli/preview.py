@@ -141,6 +141,7 @@ def _data(args: argparse.Namespace, progress: Progress) -> Iterator[_Data]:
     with ExitStack() as stack:
         if not args.recording:
             client = stack.enter_context(Client(connection(args)))
+            client.ask("vector(1)")  # a server that is not there, or no Prometheus, is told before anything else
             yield _Data(client, client.url, None, time.time())
             return
         if any(path.is_dir() and recording.is_tsdb(path) for path in args.recording):

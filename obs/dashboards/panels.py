@@ -363,8 +363,9 @@ def table(title: str, columns: Iterable[tuple[str, str, str]], description: str,
             "renameByName": {**(names or {}), **fields},
         }},
     )
-    units = tuple(column(name, unit=unit, noValue=NO_CELL) for name, unit, _ in found)
-    overrides = (*units, *settings.pop("overrides", ()))
+    every = {"matcher": {"id": "byRegexp", "options": "/.*/"}, "properties": [{"id": "noValue", "value": NO_CELL}]}
+    units = tuple(column(name, unit=unit) for name, unit, _ in found)
+    overrides = (every, *units, *settings.pop("overrides", ()))
     return (
         Panel(title, tuple(Query(expr, instant=True, format="table") for _, _, expr in found), "table",
               description=description, transformations=transformations, overrides=overrides,

@@ -127,6 +127,11 @@ def field(panel: Panel, name: str, *, ref: str = "", kind: str = "number") -> Fi
     return Field(str(config.get("displayName") or name), config)
 
 
+def plain(panel: Panel) -> Field:
+    """What holds for the panel as a whole (its axis, its words for no data), whatever single fields override."""
+    return Field("", panel.defaults)
+
+
 def _put(config: dict[str, Any], key: str, value: Any) -> None:
     head, _, rest = key.partition(".")
     if rest:

@@ -45,6 +45,11 @@ BINARY_UNITS = frozenset(name for name, (_, _, base, _) in _BYTES.items() if bas
 """Units whose axis is divided by powers of two."""
 
 
+def seconds_of(unit: str) -> float:
+    """How many seconds the unit is; 0.0 for one that is no time."""
+    return _SECONDS.get(unit, 0.0)
+
+
 def known(unit: str) -> bool:
     """Whether the unit is written as Grafana does; another one is a suffix."""
     return (
@@ -95,7 +100,10 @@ def number(value: float, decimals: int | None = None) -> str:
     """A bare number with three significant digits, a whole one without decimals; or with so many ``decimals``."""
     if decimals is None:
         decimals = _decimals(value)
-    rounded = f"{value:.{max(0, decimals)}f}"
+    factor = 10.0 ** max(0, decimals)
+    # a half goes up, as in a browser; what is too large for that has no fraction
+    near = math.floor(value * factor + 0.5) / factor if abs(value) < 1e15 else value
+    rounded = f"{near:.{max(0, decimals)}f}"
     return rounded.removeprefix("-") if float(rounded) == 0 else rounded
 
 

@@ -16,7 +16,7 @@ def draw(filled: Filled, shown: Shown, space: Space) -> Drawn:
     if filled.panel.options.get("orientation") == "vertical":
         notes.append("vertical bars (drawn horizontally)")
     if not filled.series:
-        return nothing(fields.field(filled.panel, ""), notes)
+        return nothing(fields.plain(filled.panel), notes)
     rows = []
     for index, series in enumerate(filled.series):
         own = fields.field(filled.panel, series.name, ref=series.ref)

@@ -68,7 +68,10 @@ def ticks(low: float, high: float, count: int, unit: str) -> list[float]:
     raw = (high - low) / max(1, count)
     if raw <= 0 or not math.isfinite(raw):
         return [low]
-    if unit in units.BINARY_UNITS:
+    long = units.seconds_of(unit)
+    if long and raw * long >= 30:
+        size = next((one for one in _TIMES if one >= raw * long * 0.999), 604_800 * math.ceil(raw * long / 604_800)) / long
+    elif unit in units.BINARY_UNITS:
         size = 2.0 ** math.ceil(math.log2(raw))
     else:
         power = 10.0 ** math.floor(math.log10(raw))

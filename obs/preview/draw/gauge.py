@@ -14,7 +14,7 @@ def draw(filled: Filled, shown: Shown, space: Space) -> Drawn:
     """A ring per series; its ends are the field's minimum and maximum (0 and 100 where it has none)."""
     notes = fields.notes(filled.panel)
     if not filled.series:
-        return nothing(fields.field(filled.panel, ""), notes)
+        return nothing(fields.plain(filled.panel), notes)
     out = []
     for index, series in enumerate(filled.series):
         own = fields.field(filled.panel, series.name, ref=series.ref)

@@ -18,7 +18,7 @@ def draw(filled: Filled, shown: Shown, space: Space) -> Drawn:
     """Cells from ``le`` buckets; empty cells are left empty."""
     panel, options = filled.panel, filled.panel.options
     notes = fields.notes(panel)
-    own = fields.field(panel, "")
+    own = fields.plain(panel)
     rows = buckets(filled.series)
     if options.get("calculate"):
         text = "A heatmap that calculates its own buckets is not drawn here."
@@ -32,7 +32,7 @@ def draw(filled: Filled, shown: Shown, space: Space) -> Drawn:
     names = ["+Inf" if math.isinf(bound) else units.text(bound, unit) for bound, _ in rows]
     left = 10 + CHARACTER * max(len(name) for name in names)
     scale = 30.0
-    top, bottom, right = 4.0, space.height - 18.0 - scale, space.width - 6.0
+    top, bottom, right = 10.0, space.height - 18.0 - scale, space.width - 6.0
     band = (bottom - top) / len(rows)
     length = max(1e-9, shown.range.length)
     highest = max(value for _, _, value in cells)

@@ -30,7 +30,7 @@ def draw(filled: Filled, shown: Shown, space: Space) -> Drawn:
     panel = filled.panel
     notes = fields.notes(panel)
     if not filled.series:
-        return nothing(fields.field(panel, ""), notes)
+        return nothing(fields.plain(panel), notes)
     states: dict[str, Entry] = {}
     rows = []
     names = []
@@ -69,7 +69,8 @@ def _picture(
     filled: Filled, names: list[str], rows: list[list[tuple[float, float, str, str]]], shown: Shown, space: Space
 ) -> str:
     options = filled.panel.options
-    left = 10 + CHARACTER * min(max(len(name) for name in names), max(8, int(space.width * 0.4 / CHARACTER)))
+    most = min(max(len(name) for name in names), max(8, int(space.width * 0.4 / CHARACTER)))
+    left = 10 + CHARACTER * most
     bottom = 18.0
     band = max(_LEAST + 2.0, (space.height - bottom - 4) / len(rows))
     height = max(space.height, math.ceil(band * len(rows) + bottom + 4))
@@ -85,7 +86,6 @@ def _picture(
         out.append(f'<path class="grid" d="M{x(at):.1f} 2V{height - bottom:.1f}"/>')
         if x(at) + CHARACTER * len(text) / 2 <= space.width:
             out.append(label(x(at), height - 4, text, "middle"))
-    most = int((left - 10) / CHARACTER)
     opacity = float((filled.panel.defaults.get("custom") or {}).get("fillOpacity", 70)) / 100
     for place, (name, bars) in enumerate(zip(names, rows, strict=True)):
         middle = 2 + band * (place + 0.5)

@@ -25,7 +25,7 @@ def draw(filled: Filled, shown: Shown, space: Space) -> Drawn:
     table, notes = frames.transformed(frames.tables(filled.results), panel.transformations)
     notes = [*fields.notes(panel), *notes]
     if not table.rows:
-        return nothing(fields.field(panel, ""), notes)
+        return nothing(fields.plain(panel), notes)
     for sort in reversed(panel.options.get("sortBy") or ()):
         table = frames.sort_by(table, str(sort.get("displayName")), bool(sort.get("desc")))
     kinds = {column: _kind(table, column) for column in table.columns}
@@ -51,11 +51,11 @@ def _kind(table: Table, column: str) -> str:
     if column == "Time":
         return "time"
     values = [row.get(column) for row in table.rows]
-    return "number" if any(isinstance(value, float) for value in values) else "string"
+    return "number" if any(isinstance(value, (int, float)) for value in values) else "string"
 
 
 def _cell(own: Field, value: Cell, kind: str, row: Mapping[str, Cell], shown: Shown) -> str:
-    if kind == "time" and own.unit in {"none", "short"} and isinstance(value, float):
+    if kind == "time" and own.unit in {"none", "short"} and isinstance(value, (int, float)):
         own = Field(own.name, {**own.config, "unit": "dateTimeAsIso"})
     missing = value is None or value == ""
     text, tint = own.text(None if missing else value, shown.range.end)
@@ -65,7 +65,7 @@ def _cell(own: Field, value: Cell, kind: str, row: Mapping[str, Cell], shown: Sh
     classes = ["r"] if kind == "number" else []
     css = ""
     if style in {"color-text", "color-background"}:
-        number = value if isinstance(value, float) and not math.isnan(value) else None
+        number = value if isinstance(value, (int, float)) and not math.isnan(value) else None
         color = tint or ("" if number is None else own.threshold(number))
         if color and color != "var(--ink)":
             classes += ["filled"] if style == "color-background" else []

@@ -74,7 +74,7 @@ def draw(filled: Filled, shown: Shown, space: Space) -> Drawn:
     """The graph with its legend below."""
     panel = filled.panel
     notes = fields.notes(panel)
-    whole = fields.field(panel, "")
+    whole = fields.plain(panel)
     step = max((result.step for result in filled.results), default=0.0)
     lines, more = _lines(filled, shown)
     notes += more
