@@ -17,14 +17,14 @@ DRAWN = frozenset({
     "unit", "decimals", "min", "max", "displayName", "color", "noValue", "thresholds", "mappings", "links",
     "custom.lineStyle", "custom.lineWidth", "custom.fillOpacity", "custom.drawStyle", "custom.lineInterpolation",
     "custom.stacking", "custom.thresholdsStyle", "custom.hideFrom", "custom.cellOptions", "custom.hidden", "custom.align",
-    "custom.spanNulls", "custom.showPoints", "custom.width",
+    "custom.spanNulls", "custom.showPoints", "custom.width", "custom.axisSoftMin", "custom.axisSoftMax",
 })
 #: Properties that change nothing on a page that stands still.
 INERT = frozenset({
     "description", "filterable", "writeable", "displayNameFromDS", "custom.filterable", "custom.inspect", "custom.minWidth",
     "custom.axisLabel", "custom.axisColorMode", "custom.axisPlacement", "custom.axisGridShow", "custom.axisBorderShow",
     "custom.axisCenteredZero", "custom.barAlignment", "custom.gradientMode", "custom.pointSize", "custom.insertNulls",
-    "custom.scaleDistribution", "custom.displayMode",
+    "custom.scaleDistribution", "custom.displayMode", "custom.barWidthFactor",
 })
 
 _NAMED = ("red", "orange", "yellow", "green", "blue", "purple")

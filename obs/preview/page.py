@@ -82,7 +82,7 @@ th { text-align: left; font-weight: 600; color: var(--muted); } td.r, th.r { tex
 @media screen and (max-width: 820px) { .grid { display: block; } section { margin-bottom: 8px; max-height: 480px;
   min-height: 120px; } }
 @page { size: A4 landscape; margin: 10mm; }
-@media print { body { max-width: none; padding: 0; background: none; } .grid { grid-auto-rows: minmax(30px, auto); }
+@media print { body { max-width: none; padding: 0; background: none; } .grid { grid-auto-rows: minmax(21px, auto); }
   section { break-inside: avoid; overflow: visible; } .legend, .rows, .tall, .bars { overflow: visible;
   max-height: none !important; height: auto !important; } .body > svg { max-height: none; } summary { break-after: avoid; }
   .rows th { position: static; } * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }

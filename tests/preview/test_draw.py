@@ -261,6 +261,13 @@ def test_an_unknown_kind_is_a_box_with_its_name() -> None:
     assert "“piechart”" in found.html
 
 
+def test_settings_that_are_not_understood_cost_their_panel_only() -> None:
+    found = drawn(panel("timeseries", **config(thresholds={"steps": [{"color": "red", "value": "high"}]}, custom={
+        "thresholdsStyle": {"mode": "line"}})), series("a", [1, 2]))
+    assert found.state == "unsupported"
+    assert "not understood (ValueError" in found.html
+
+
 def test_features_that_are_not_drawn_are_named() -> None:
     one = panel("timeseries", timeFrom="1h", fieldConfig={
         "defaults": {"color": {"mode": "continuous-GrYlRd"}, "custom": {"stacking": {"mode": "percent"}, "fillBelowTo": "x",

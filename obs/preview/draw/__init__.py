@@ -31,6 +31,11 @@ def panel(filled: Filled, shown: Shown, space: Space) -> Drawn:
     if make is None:
         text = f"A panel of the kind “{filled.panel.type}” is not drawn here."
         return Drawn(f'<div class="middle box">{escape(text)}</div>', "unsupported")
-    drawn = make(filled, shown, space)
+    try:
+        drawn = make(filled, shown, space)
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # A dashboard from elsewhere may hold anything: one odd panel must not cost the others.
+        text = f"This panel's settings are not understood ({type(error).__name__}: {error}); it is not drawn."
+        return Drawn(f'<div class="middle box">{escape(text)}</div>', "unsupported")
     notes = (*filled.panel.notes, *drawn.notes, *filled.errors)
     return Drawn(drawn.html, "error" if filled.errors else drawn.state, notes, drawn.count)

@@ -121,7 +121,8 @@ def _scale(lines: Sequence[Line], whole: Field, room: float) -> tuple[float, flo
     """The lowest and highest value of the axis, and its marks. Hard limits of the panel hold."""
     values = [value for one in lines for _, value in (*one.points, *one.base) if math.isfinite(value)]
     least, most = whole.number("min"), whole.number("max")
-    low, high = min(values, default=0.0), max(values, default=1.0)
+    soft = [float(one) for key in ("axisSoftMin", "axisSoftMax") if (one := whole.custom.get(key)) is not None]
+    low, high = min([*values, *soft], default=0.0), max([*values, *soft], default=1.0)
     pad = (high - low) * 0.08 or abs(high) * 0.1 or (1.0 if whole.unit != "percentunit" else 0.1)
     low = least if least is not None else 0.0 if 0 <= low < (high - low or high) else low - pad
     high = most if most is not None else high + pad
