@@ -7,13 +7,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-vllm test lint types unit build check pack install tools test-tools triton bench differential clean
+.PHONY: help demo demo-vllm test lint types unit build check pack previews install tools test-tools triton bench differential clean
 
 help:
 	@echo "make demo       play a real Triton incident through the rules (needs Prometheus; installs it by apt)"
 	@echo "make demo-vllm  the same for a real vLLM incident"
 	@echo "make test       all that CI runs: lint, types, the pack's own checks and tests, the test suite"
 	@echo "make build      write rules, dashboards and docs;  make check: find faults in them"
+	@echo "make previews   draw every dashboard from both recordings, as pages and pictures under previews/"
 	@echo "make differential  hold the backtest's alert states against promtool on 1,000 random cases (minutes)"
 	@echo "make bench      measure build, check and rule evaluation"
 
@@ -84,6 +85,13 @@ build: $(VENV)/.pack
 check: $(VENV)/.pack tools
 	@$(BIN)/obs check
 
+RECORDINGS := tests/data/recordings
+previews: $(VENV)/.pack test-tools
+	@$(BIN)/obs preview --all --png --out previews/triton \
+	  --recording $(RECORDINGS)/triton-2.51-incident.tar.gz --config $(RECORDINGS)/triton.obs.yaml
+	@$(BIN)/obs preview --all --png --out previews/vllm --to +35s \
+	  --recording $(RECORDINGS)/vllm-0.32-incident.tar.gz --config $(RECORDINGS)/vllm.obs.yaml
+
 bench: $(VENV)/.dev tools
 	@$(BIN)/python tests/bench/bench.py
 
@@ -91,4 +99,4 @@ differential: $(VENV)/.dev tools
 	@$(BIN)/python -m tests.evaluate.differential --cases 1000
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis previews

@@ -32,8 +32,8 @@ GRID_WIDTH = 24
 # As Grafana's own variableRegex: $name, [[name]], [[name:format]], ${name}, ${name.field:format}.
 VARIABLE = re.compile(
     r"\$(?P<plain>[A-Za-z_]\w*)"
-    r"|\[\[(?P<old>[A-Za-z_]\w*)(?::\w+)?\]\]"
-    r"|\$\{(?P<braced>[A-Za-z_]\w*)(?:\.[^:}]+)?(?::[^}]+)?\}"
+    r"|\[\[(?P<old>[A-Za-z_]\w*)(?::(?P<old_format>\w+))?\]\]"
+    r"|\$\{(?P<braced>[A-Za-z_]\w*)(?:\.(?P<field>[^:}]+))?(?::(?P<format>[^}]+))?\}"
 )
 _BUILT_IN_UIDS = frozenset({"-- Grafana --", "-- Mixed --", "-- Dashboard --", "grafana", "__expr__"})
 _BUILT_IN_TYPES = frozenset({"grafana", "datasource", "__expr__"})

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gate": ("obs.cli.gate", "compare a canary with its baseline: pass, fail or inconclusive"),
     "backtest": ("obs.cli.backtest", "judge alerts over a past: what would have fired, how good that was, what would change"),
     "incidents": ("obs.cli.incidents", "write or check the file that says what really happened, for the score of a backtest"),
+    "preview": ("obs.cli.preview", "draw dashboards without Grafana, from a Prometheus or a recording, as HTML pages"),
     "record": ("obs.cli.record", "capture a recording of /metrics from live servers, for replay, eval and backtest"),
     "sidecar": ("obs.cli.sidecar", "serve an engine's normalised signals beside it, for Prometheus, HPA and KEDA"),
     "simulate": ("obs.cli.simulate", "simulate replicas under an autoscaler, and compare scaling signals"),

@@ -51,6 +51,7 @@ def dashboard(config: Config) -> Dashboard:
                 "Firing by severity", [Query(f"count by (severity) ({firing})", "{{severity}}")],
                 "Number of alerts that fire. Alertmanager may group or silence them.",
                 stack=True, width=12, no_value="none firing", overrides=severities,
+                field_defaults={"custom": {"lineInterpolation": "stepAfter"}},
             ),
             *panels.panel(
                 "Time spent firing",
@@ -62,6 +63,7 @@ def dashboard(config: Config) -> Dashboard:
                 "Over the time shown, every instance of an alert added up: the ones to tune or to mend first. Assumes "
                 "the evaluation interval of obs.yaml.",
                 type="bargauge", unit="s", min=0.0, width=12, no_value="none fired",
+                field_defaults={"color": {"mode": "fixed", "fixedColor": "orange"}},
             ),
         )),
     )

@@ -12,7 +12,7 @@ from obs.recordings.beside import vulnerable
 from obs.recordings.names import series
 from obs.recordings.rules import EngineRules
 
-_FIRING, _OF_A_MODEL = 'alertstate="firing"', 'model!=""'
+_FIRING, _OF_A_MODEL, _URGENT = 'alertstate="firing"', 'model!=""', 'severity!="info"'
 _BLIND = (
     "Backend-reported failures only: a Python-backend model (Triton's vLLM and llmapi backends too) that answers with "
     "an error counts as a success."
@@ -110,7 +110,7 @@ def _models(h: House) -> tuple[Panel, ...]:
     loaded = h.series("model", "model_loaded", "count")
     firing = (
         f"group {of} ({loaded})\n* {on(h.labels.model_name)} group_left ()\n"
-        f"count {by(h.labels.model_name)} ({h.alerts(_FIRING, _OF_A_MODEL)})"
+        f"count {by(h.labels.model_name)} ({h.alerts(_FIRING, _OF_A_MODEL, _URGENT)})"
         if loaded else ""
     )
     link = (
@@ -132,9 +132,9 @@ def _models(h: House) -> tuple[Panel, ...]:
         ),
         "One row per model and version that a server serves now. P99 from a histogram is that of all replicas, from "
         "a summary that of the worst one; empty: the server exports neither, or had no request. Queue and latency have "
-        "a limit per kind of engine: their alerts count under \"Alerts firing\", which is per model, all versions. A "
-        f"model that vanished has no row: see the alerts. {_BLIND}",
-        names=shown, height=10, no_value="–",
+        "a limit per kind of engine: their alerts count under \"Alerts firing\" (critical and warning, per model, all "
+        f"versions). A model that vanished has no row: see the alerts. {_BLIND}",
+        names=shown, after={"source": "Latency P99"}, height=10, no_value="no model",
         overrides=(
             panels.column("Failed", thresholds=panels.steps(*h.threshold("failure_ratio")),
                           custom_cellOptions={"type": "color-text"}),
@@ -149,7 +149,8 @@ def _models(h: House) -> tuple[Panel, ...]:
 def _targets(h: House) -> tuple[Panel, ...]:
     up, instance = h.targets(), on(h.labels.instance)
     server = series("instance", "server", "present")
-    state = f"2 * (\n  (\n{indent(up, 4)}\n  ) == 1\n  unless {instance}\n  {server}\n)\nor\n(\n{indent(up)}\n)"
+    # Both arms are sums, without a name: else one target has two bars, `up` and the nameless one.
+    state = f"2 * (\n  (\n{indent(up, 4)}\n  ) == 1\n  unless {instance}\n  {server}\n)\nor\n1 * (\n{indent(up)}\n)"
     return panels.states(
         "Targets", [Query(state, "{{job}} {{instance}}")],
         "Scrape targets of servers and GPU exporters: up, down, or up without any series of an engine (metrics switched "

@@ -154,6 +154,6 @@ def _users(h: House) -> tuple[Panel, ...]:
             "the pod is the exporter's own.",
             names={c.cluster: "Cluster", "Hostname": "Host", "gpu": "GPU", "UUID": "UUID", "GPU_I_ID": "MIG",
                    "modelName": "Type", c.namespace: "Namespace", c.pod: "Pod"},
-            width=16, height=8, no_value="–",
+            width=16, height=8, no_value="no GPU reported by dcgm-exporter",
         )
     return found

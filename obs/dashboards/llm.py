@@ -234,7 +234,7 @@ def _details(h: House) -> tuple[Panel, ...]:
             "Asleep", sleep,
             "Engines put to sleep on purpose: no capacity, no traffic, and no alert for that. Only servers that are "
             "asleep are listed; vLLM before 0.11.1 does not tell.",
-            {1: ("asleep", "blue")}, width=6, no_value="none asleep, or not exported",
+            {1: ("asleep", "blue")}, width=24, height=5, no_value="none asleep, or not exported",
         ),
     )
 
@@ -282,14 +282,14 @@ def _sidecar(h: House) -> tuple[Panel, ...]:
              query("llm_decode_throughput_instant_tokens_per_second", "last sample")],
             "Generated tokens per second at the sidecar's own sampling, finer than a scrape sees. Where the engine counts a "
             "request's tokens at its end the mean is of 60 s, and the table of signals says engine_at_finish.",
-            unit="tokens/s", no_value=gone,
+            unit="tokens/s", width=12, no_value=gone,
         ),
         *panels.states(
             "Engines as their sidecar sees them",
             [Query(f"2 * ({suspect} == 1)", f"{pod} suspect"), Query(up, f"{{{{{h.config.pod}}}}} {{{{instance}}}}")],
             "Each sidecar's last good sample of its engine, and whether its figures are frozen while requests are there "
             "(suspect: LLMEngineStalled). A sidecar that is down has no line.",
-            {0: ("down", "red"), 1: ("up", "green"), 2: ("suspect", "orange")}, no_value="no sidecar",
+            {0: ("down", "red"), 1: ("up", "green"), 2: ("suspect", "orange")}, width=12, no_value="no sidecar",
         ),
         *panels.table(
             "Signals: served or withheld",
@@ -302,7 +302,6 @@ def _sidecar(h: House) -> tuple[Panel, ...]:
             no_value="no sidecar",
             overrides=(panels.column("Withheld because", noValue="served"),),
             options={"sortBy": [{"displayName": "Withheld because", "desc": True}]},
-            width=8, height=8,
         ),
     )
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
-from obs.config import Config
+from obs.config import ENGINE_NAMES, Config, parse_config
 from obs.dashboards import variables
 from obs.engines import BY_NAME as ENGINES
+from obs.errors import DeclarationError
 from obs.model.dashboard import Annotation, Panel, Query, Threshold, Variable
 from obs.model.metric import Missing, Native
 from obs.promql import block, by, duration, number, on, one_of, selector
@@ -29,6 +30,8 @@ from obs.recordings.rules import EngineRules, groups, llm_engines, preallocating
 PACK = 'alertname=~"Inference.+|LLM.+|GPUMemory.+"'
 NO_TRAFFIC = "no traffic"
 NOT_EXPORTED = "not exported by this engine"
+NO_CELL = "–"
+"""A cell of a table that has no value; never 0."""
 
 _RECORDED = re.compile(r"\b[a-z_]+:[a-z0-9_]+:[a-z0-9_]+\b")
 #: Which variables narrow the series of each level.
@@ -59,6 +62,17 @@ def natives(engine: str, signal: str) -> tuple[Native, ...]:
     return () if isinstance(sources, Missing) else tuple(s for s in sources if isinstance(s, Native))
 
 
+def _recordings(config: Config) -> frozenset[str]:
+    return frozenset(rule.record for group in groups(config) for rule in group.recordings)
+
+
+@cache
+def _recordable() -> frozenset[str]:
+    """Every series that is recorded where all engines are configured."""
+    text = f"engines: [{', '.join(ENGINE_NAMES)}]\nselectors: {{trtllm-serve: 'job=\"x\"'}}"
+    return _recordings(parse_config(text, "all engines"))
+
+
 class House:
     """Writes queries for one configuration: only of what its engines give, narrowed by the variables."""
 
@@ -79,7 +93,15 @@ class House:
         return frozenset(found)
 
     def has(self, level: str, name: str, operation: str) -> bool:
-        return series(level, name, operation) in self.live
+        """Whether a configured engine gives the series. DeclarationError for one that is recorded of no engine at all:
+        a panel of it would be left out everywhere, and nobody would see that it is missing."""
+        text = series(level, name, operation)
+        if text not in self.live and text not in _recordable() | _recordings(self.config):
+            raise DeclarationError(
+                f"obs/dashboards: {text} is recorded for no engine; take one of docs/recording-rules.md, or record it in "
+                "obs/recordings/rules.py"
+            )
+        return text in self.live
 
     def gives(self, signal: str) -> tuple[str, ...]:
         """The configured engines that give the signal."""
@@ -87,11 +109,13 @@ class House:
 
     # -- text -------------------------------------------------------------------------------------
     def series(self, level: str, name: str, operation: str, *matchers: str) -> str:
-        """A recorded series narrowed by the variables, "" where no engine gives it."""
-        text = series(level, name, operation)
-        if text not in self.live:
+        """A recorded series narrowed by the variables, "" where no configured engine gives it.
+
+        DeclarationError as in ``has``.
+        """
+        if not self.has(level, name, operation):
             return ""
-        return selector(text, variables.matchers(self.config, *_LEVELS[level]), *matchers)
+        return selector(series(level, name, operation), variables.matchers(self.config, *_LEVELS[level]), *matchers)
 
     def query(self, level: str, name: str, operation: str, legend: str, *matchers: str) -> Query | None:
         text = self.series(level, name, operation, *matchers)
@@ -315,14 +339,22 @@ def steps(*found: Threshold, base: str = "green") -> dict[str, Any]:
 
 
 def table(title: str, columns: Iterable[tuple[str, str, str]], description: str, *, hidden: Iterable[str] = (),
-          names: Mapping[str, str] | None = None, **settings: Any) -> tuple[Panel, ...]:
-    """Instant queries side by side, a row per set of labels. ``columns`` are (title, unit, expression or "")."""
+          names: Mapping[str, str] | None = None, after: Mapping[str, str] | None = None,
+          **settings: Any) -> tuple[Panel, ...]:
+    """Instant queries side by side, a row per set of labels. ``columns`` are (title, unit, expression or "").
+
+    ``names``: label → title, in order, before the values. ``after``: label → the value's title that it stands behind.
+    ``no_value`` is said where there is no row; a cell without a value is a dash.
+    """
     found = [(name, unit, expr) for name, unit, expr in columns if expr]
     if not found:
         return ()
     fields = {f"Value #{chr(65 + place)}" if len(found) > 1 else "Value": name
               for place, (name, _, _) in enumerate(found)}
-    order = [*(names or {}), *fields]
+    places = after or {}
+    order = [label for label in names or {} if label not in places]
+    for field, name in fields.items():
+        order += [field, *(label for label, value in places.items() if value == name)]
     transformations = (
         {"id": "merge", "options": {}},
         {"id": "organize", "options": {
@@ -331,8 +363,9 @@ def table(title: str, columns: Iterable[tuple[str, str, str]], description: str,
             "renameByName": {**(names or {}), **fields},
         }},
     )
+    every = {"matcher": {"id": "byRegexp", "options": "/.*/"}, "properties": [{"id": "noValue", "value": NO_CELL}]}
     units = tuple(column(name, unit=unit) for name, unit, _ in found)
-    overrides = (*units, *settings.pop("overrides", ()))
+    overrides = (every, *units, *settings.pop("overrides", ()))
     return (
         Panel(title, tuple(Query(expr, instant=True, format="table") for _, _, expr in found), "table",
               description=description, transformations=transformations, overrides=overrides,

@@ -341,7 +341,7 @@ def _grafanalib_panel(panel: Panel, common: Json) -> Any:
         return core.TimeSeries(
             **common,
             unit=panel.unit,
-            fillOpacity=30 if panel.stack else 10,
+            fillOpacity=30 if panel.stack else 0,  # areas of ten lines upon each other hide all of them
             stacking={"group": "A", "mode": "normal" if panel.stack else "none"},
             thresholdsStyleMode="line" if panel.thresholds else "off",
         )

@@ -18,6 +18,7 @@ from obs.config import ENGINE_NAMES, Config, parse_config
 from obs.dashboards.panels import PACK, House
 from obs.dashboards.registry import DASHBOARDS, all_dashboards
 from obs.engines import metric_owners
+from obs.errors import DeclarationError
 from obs.model.dashboard import Dashboard, Panel
 from obs.prom.metric_names import selectors
 from obs.render.grafana import render_dashboard
@@ -174,6 +175,17 @@ def test_no_panel_is_dead(name: str) -> None:
         assert all(":" not in n or n.count(":") == 1 or n in live or metric_owners(n) for n in names), f"{place}: {names}"
     # A series that no engine gives counts as dead, whatever is computed from it.
     assert "model:request_attempts:rate" not in House(config_of("triton-vllm alone")).live
+
+
+def test_a_panel_of_a_series_that_nobody_records_is_an_error_and_not_left_out() -> None:
+    """As it is for an alert; what only the engines in use lack stays optional."""
+    h = House(config_of("triton"))
+    assert h.series("model", "generation_tokens", "rate") == ""  # an LLM engine's
+    assert h.query("model", "time_to_first_token_seconds", "p99", "x") is None
+    for level, name, operation in (("model", "compute_infer_seconds", "p99"), ("rank", "requests", "rate"),
+                                   ("model", "batch_size", "p99")):
+        with pytest.raises(DeclarationError, match=f"{level}:{name}:{operation} is recorded for no engine"):
+            h.series(level, name, operation)
 
 
 @every_config
