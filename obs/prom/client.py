@@ -327,6 +327,11 @@ class Client:
         _, warnings = self._judged(path, form, status, headers, body)
         return packed.PackedAnswer(series, warnings, size)
 
+    def get(self, path: str) -> Mapping[str, Any]:
+        """The ``data`` of another page of the API, such as ``/api/v1/targets``."""
+        data, _ = self._call(path, None)
+        return data
+
     def rules(self) -> list[LoadedRule]:
         """The rules that the server has loaded, in its order."""
         data, _ = self._call("/api/v1/rules", None)

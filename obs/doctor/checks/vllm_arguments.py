@@ -1,0 +1,79 @@
+"""vLLM's model.json is readable, keeps statistics, and asks for no more of a GPU than there is.
+
+gpu_memory_utilization is the share of the whole GPU that one engine takes at its start (0.9 by default up to vLLM 0.18, 0.92
+from 0.20 on): models on the same GPU add up, and the one that starts last fails or kills another.
+disable_log_stats turns every vllm: series off.
+
+Mend: in each model.json a gpu_memory_utilization so that those of one GPU add up to 0.95 at most.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from obs.doctor.facts import DiskModel, Facts
+from obs.doctor.finding import Finding
+
+ID = "vllm-arguments"
+
+DEFAULT = 0.9
+MOST = 1.0
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    shares: defaultdict[int, list[tuple[DiskModel, float]]] = defaultdict(list)
+    for model in facts.repository.models if facts.repository is not None else ():
+        if model.engine_args_broken is not None:
+            place, why = model.engine_args_broken
+            yield Finding(
+                ID, "error", place, f"model {model.folder}: model.json cannot be read: {why}",
+                "the vLLM backend cannot start its engine: the model does not load", "correct the JSON there",
+            )
+        args = model.engine_args
+        if args is None or model.config is None:
+            continue
+        if args.get("disable_log_stats") is True:
+            yield Finding(
+                ID, "warning", model.engine_args_place, f"model {model.folder}: disable_log_stats is true",
+                "vLLM then reports no metric at all, whatever config.pbtxt says", '"disable_log_stats": false',
+            )
+        share = args.get("gpu_memory_utilization", DEFAULT)
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+            yield Finding(
+                ID, "error", model.engine_args_place,
+                f"model {model.folder}: gpu_memory_utilization {share!r} is no share above 0 and up to 1",
+                "vLLM refuses to start", '"gpu_memory_utilization": 0.9',
+            )
+            continue
+        for gpu, count in _gpus(model).items():
+            shares[gpu] += [(model, float(share))] * count
+    told: set[tuple[str, ...]] = set()
+    for gpu, ones in sorted(shares.items()):
+        total = sum(share for _, share in ones)
+        who = tuple(sorted({model.folder for model, _ in ones}))
+        if total <= MOST + 1e-9 or who in told:
+            continue
+        told.add(who)
+        parts = " + ".join(f"{model.folder} {share:g}" for model, share in ones)
+        yield Finding(
+            ID, "error", ones[0][0].engine_args_place, f"GPU {gpu}: gpu_memory_utilization adds up to {total:g} ({parts})",
+            "each engine takes its share of the whole GPU at its start: the last one fails to load, or runs out of memory",
+            f'at most {0.95 / len(ones):.2f} each: "gpu_memory_utilization": {0.95 / len(ones):.2f}; or other GPUs: '
+            "instance_group [ { kind: KIND_GPU gpus: [ 1 ] } ]",
+        )
+
+
+def _gpus(model: DiskModel) -> dict[int, int]:
+    """GPU -> engines of this model on it. Where no GPU is named, the first ones, as many as the model is split over."""
+    assert model.config is not None
+    assert model.engine_args is not None
+    split = model.engine_args.get("tensor_parallel_size", 1)
+    wide = split if isinstance(split, int) and not isinstance(split, bool) and 0 < split <= 64 else 1
+    found: dict[int, int] = {}
+    for group in model.config.instances:
+        if group.kind == "KIND_CPU":
+            continue
+        for gpu in group.gpus or range(wide):
+            found[gpu] = found.get(gpu, 0) + group.count
+    return found or dict.fromkeys(range(wide), 1)
