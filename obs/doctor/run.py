@@ -89,6 +89,9 @@ def examine(given: Sources, ignore: Sequence[str] = ()) -> Report:
             "nothing to look at; give --triton URL, --metrics, --vllm, --prometheus, --model-repository or --recording"
         )
     rules = from_groups(all_groups(given.config))
+    for url in (given.triton, given.metrics, given.vllm):
+        if url:
+            given.site(url).fetcher()  # says what is wrong with a URL or a CA file
     known = flags.of_text(given.triton_args) if given.triton_args else flags.of_listener(given.triton) if given.triton else None
     work = _work(given, rules, known)
     done, interrupted = _together(work)
@@ -113,6 +116,8 @@ class _Result:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+#: Reasons for no data that pass by themselves: traffic, or time.
+_WAITS = frozenset(("traffic floor", "NaN only", "no history"))
 _Flags = Mapping[str, tuple[str, ...]]
 _Work = dict[str, tuple[str, Callable[[], _Result]]]
 
@@ -120,14 +125,12 @@ _Work = dict[str, tuple[str, Callable[[], _Result]]]
 def _work(given: Sources, rules: Sequence[Rule], known: _Flags | None) -> _Work:
     """What is to be done, by the source's name: its place and the call."""
     work: _Work = {}
-    page_url = given.metrics or (triton.metrics_url(_checked(given, given.triton)) if given.triton else "")
+    page_url = given.metrics or (triton.metrics_url(given.triton) if given.triton else "")
     if given.triton:
         work["Triton"] = (shown(given.triton), lambda: _triton(given, known))
     if page_url:
-        _checked(given, page_url)
         work["metrics"] = (shown(page_url), lambda: _metrics(given, page_url))
     if given.vllm:
-        _checked(given, given.vllm)
         work["vLLM"] = (shown(given.vllm), lambda: _vllm(given))
     if given.prometheus is not None:
         client = Client(given.prometheus)
@@ -142,11 +145,6 @@ def _work(given: Sources, rules: Sequence[Rule], known: _Flags | None) -> _Work:
         told = Source("flags", "--triton-args", "ok", flags.shown(known))
         work["flags"] = (told.place, lambda: _Result(told))
     return work
-
-
-def _checked(given: Sources, url: str) -> str:
-    given.site(url).fetcher()  # says what is wrong with a URL or a CA file
-    return url
 
 
 def _together(work: _Work) -> tuple[dict[str, _Result], bool]:
@@ -247,7 +245,7 @@ def _prometheus(client: Client, given: Sources, rules: Sequence[Rule]) -> _Resul
 
 def _of_result(one: live.Result) -> Alive:
     """An alert as ``obs eval`` judges it now: it can work when it has an answer, whatever that is."""
-    if one.state in {"firing", "pending", "ok"}:
+    if one.state in {"firing", "pending", "ok"} or one.reason in _WAITS:
         return Alive(one.alert, "live", one.why)
     if one.state == "dead":
         engines = ("?",) if "this server has nothing of" in one.why else ()

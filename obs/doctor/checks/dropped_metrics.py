@@ -24,13 +24,13 @@ def check(facts: Facts) -> Iterator[Finding]:
     prometheus = facts.prometheus
     if prometheus is None:
         return
-    for pool in sorted({target.pool for target in ours(prometheus)}):
+    for pool in sorted({target.pool for target in ours(facts)}):
         job = (prometheus.jobs or {}).get(pool)
         if job is None:
             continue
         engines = {
             engine for (name, _), found in prometheus.engine_targets.items()
-            if name in {target.job for target in ours(prometheus) if target.pool == pool} for engine in found
+            if name in {target.job for target in ours(facts) if target.pool == pool} for engine in found
         }
         names = sorted(
             series for engine in engines for metric in BY_NAME[engine].metrics for series in metric.series_names()

@@ -42,7 +42,7 @@ def check(facts: Facts) -> Iterator[Finding]:
                 f"in job {job}:\n  relabel_configs:\n    - action: labeldrop\n      regex: {bare}" if label in _LOST
                 else f"leave out the target's {bare} in relabel_configs of job {job}, or the engine's own",
             )
-    for target_job in sorted({target.pool for target in ours(prometheus)}):
+    for target_job in sorted({target.pool for target in ours(facts)}):
         if (prometheus.jobs or {}).get(target_job, {}).get("honor_labels") is True:
             yield Finding(
                 ID, "warning", f"job {target_job}", "honor_labels: true",

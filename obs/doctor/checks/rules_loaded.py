@@ -14,7 +14,7 @@ from obs.alerts.registry import all_groups
 from obs.doctor.facts import Facts
 from obs.doctor.finding import Finding
 from obs.evaluate.explain import same
-from obs.model.rule import Alert
+from obs.model.rule import Alert, Group, Recording
 
 ID = "rules-loaded"
 
@@ -27,16 +27,15 @@ def check(facts: Facts) -> Iterator[Finding]:
     for theirs in prometheus.rules:
         loaded.setdefault(theirs.name, []).append(theirs.expr)
     groups = [one for one in all_groups(facts.config) if one.rules]
-    missing, changed = [], []
+    missing, changed = list[Group](), list[str]()
+    names = {theirs.group for theirs in prometheus.rules}
     for group in groups:
-        names = {rule.name if isinstance(rule, Alert) else rule.record for rule in group.rules}
-        if not names & loaded.keys():
+        # a recorded name can have rules in several groups: it is the expression that tells whose it is
+        other = [name for name, expr in map(_plain, group.rules) if not any(same(expr, one) for one in loaded.get(name, ()))]
+        if len(other) == len(group.rules) and group.name not in names:
             missing.append(group)
-            continue
-        for rule in group.rules:
-            name = rule.name if isinstance(rule, Alert) else rule.record
-            if not any(same(rule.expr, expr) for expr in loaded.get(name, ())):
-                changed.append((group.name, name, name in loaded))
+        else:
+            changed += other
     if len(missing) == len(groups):
         yield Finding(
             ID, "error", prometheus.url, "none of the pack's rules is loaded", "no alert of the pack can fire",
@@ -52,9 +51,14 @@ def check(facts: Facts) -> Iterator[Finding]:
             f"add alerts/rules/{group.stem}.yaml to rule_files and reload",
         )
     if changed:
-        shown = ", ".join(name for _, name, _ in changed[:4]) + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
+        shown = ", ".join(changed[:4]) + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
         yield Finding(
             ID, "warning", prometheus.url, f"{len(changed)} rules are not as obs.yaml builds them now: {shown}",
             "an older build, or another obs.yaml: what is reviewed is not what runs",
             "obs build, deploy alerts/rules and reload; or give the obs.yaml they were built from with --config",
         )
+
+
+def _plain(rule: Alert | Recording) -> tuple[str, str]:
+    """A rule's name and expression."""
+    return (rule.name if isinstance(rule, Alert) else rule.record), rule.expr

@@ -30,7 +30,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     if prometheus is None:
         return
     slow: defaultdict[tuple[str, float], list[str]] = defaultdict(list)
-    for target in ours(prometheus):
+    for target in ours(facts):
         if target.interval > 0:
             slow[target.job, target.interval].append(target.instance)
     window = _smallest(facts)

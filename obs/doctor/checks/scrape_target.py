@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from obs.doctor.facts import Facts, Prometheus, ScrapeTarget
+from obs.doctor.facts import Facts, ScrapeTarget
 from obs.doctor.finding import Finding
 
 ID = "scrape-target"
@@ -26,14 +26,13 @@ def check(facts: Facts) -> Iterator[Finding]:
     prometheus = facts.prometheus
     if prometheus is None or prometheus.targets is None:
         return
-    for target in ours(prometheus):
+    for target in ours(facts):
         if target.health == "down":
             yield _down(target)
-    for what, url in (("Triton", facts.metrics_url if facts.triton is not None or facts.page is not None else ""),
-                      ("vLLM", facts.vllm_page.place if facts.vllm_page is not None else "")):
-        if not url or any(_same(url, target) for target in prometheus.targets):
+    for what, url in _looked_at(facts):
+        if any(_same(url, target) for target in prometheus.targets):
             continue
-        seen = sorted({target.instance for target in ours(prometheus)})
+        seen = sorted({target.instance for target in ours(facts)})
         place = address(url)
         if seen:
             yield Finding(
@@ -54,10 +53,23 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def ours(prometheus: Prometheus) -> list[ScrapeTarget]:
-    """The targets that serve an engine, and those of the same jobs."""
+def ours(facts: Facts) -> list[ScrapeTarget]:
+    """The targets that serve an engine or should: those of jobs with an engine, and of the pages that we look at."""
+    prometheus = facts.prometheus
+    if prometheus is None:
+        return []
     jobs = {job for job, _ in prometheus.engine_targets}
-    return [one for one in prometheus.targets or () if one.job in jobs or (one.job, one.instance) in prometheus.engine_targets]
+    return [one for one in prometheus.targets or () if one.job in jobs or any(_same(url, one) for _, url in _looked_at(facts))]
+
+
+def _looked_at(facts: Facts) -> list[tuple[str, str]]:
+    """The metrics pages of servers that we ask as well: what, URL."""
+    found = []
+    if facts.metrics_url:
+        found.append(("Triton", facts.metrics_url))
+    if facts.vllm_page is not None:
+        found.append(("vLLM", facts.vllm_page.place))
+    return found
 
 
 def address(url: str) -> str:
