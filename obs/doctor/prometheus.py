@@ -53,7 +53,9 @@ def look(client: Client) -> tuple[Prometheus, list[str]]:
                     return future.result()
                 except ServerError as error:
                     lacking.append(f"{what}: {error}")
-                    return None
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    lacking.append(f"{what}: {client.url} answers in an unknown shape ({type(error).__name__})")
+                return None
 
             return done
 

@@ -67,7 +67,8 @@ def as_text(report: Report, *, width: int, colour: bool, verbose: bool) -> Itera
     yield ""
     for place, alerts in report.alerts.items():
         yield from _alerts(place, alerts, verbose, paint)
-    yield _verdict(report, paint)
+    hint = " (-v: all alerts, and the mend of each info)" if short or (report.alerts and not verbose) else ""
+    yield _verdict(report, paint) + hint
 
 
 def _finding(finding: Finding, width: int, severity: str) -> Iterator[str]:

@@ -21,6 +21,9 @@ from obs.sidecar.scrape import Fetcher, shown
 MOST_MODELS = 200
 METRICS_PORT = 8002
 _ONE_LINE = 300
+_PATIENCE = 3
+#: Backends by the platforms that name them in older configurations (docs/model_repository of the server).
+_PLATFORMS = {"tensorrt_plan": "tensorrt", "onnxruntime_onnx": "onnxruntime", "pytorch_libtorch": "pytorch"}
 
 
 def look(site: Site) -> tuple[Triton, list[str]]:
@@ -38,12 +41,23 @@ def look(site: Site) -> tuple[Triton, list[str]]:
     configs: dict[str, ModelConfig] = {}
     if len(names) > MOST_MODELS:
         lacking.append(f"{url}: the configurations of {len(names) - MOST_MODELS} of {len(names)} models were not read")
+    silent: list[str] = []  # a server that stops answering is not asked for every model in turn
+
+    def read(name: str) -> tuple[str, ModelConfig | str | None]:
+        if len(silent) >= _PATIENCE:
+            return name, None
+        found = _config(fetcher, url, name)
+        if isinstance(found, str):
+            silent.append(name)
+        return name, found
+
     with ThreadPoolExecutor(max_workers=8) as pool:
-        for name, config in pool.map(lambda one: (one, _config(fetcher, url, one)), names[:MOST_MODELS]):
-            if config is None:
-                lacking.append(f"{url}: the configuration of model {name} could not be read")
-            else:
+        for name, config in pool.map(read, names[:MOST_MODELS]):
+            if isinstance(config, ModelConfig):
                 configs[name] = config
+            else:
+                why = f" ({config})" if config else ""
+                lacking.append(f"{url}: the configuration of model {name} could not be read{why}")
     return Triton(
         url, str(document["version"]), ready, live, index, configs, _counted(fetcher, url)
     ), lacking
@@ -81,15 +95,16 @@ def _index(fetcher: Fetcher, url: str, lacking: list[str]) -> tuple[ServedModel,
     )
 
 
-def _config(fetcher: Fetcher, url: str, name: str) -> ModelConfig | None:
+def _config(fetcher: Fetcher, url: str, name: str) -> ModelConfig | str:
+    """A model's configuration, or why it cannot be had."""
     path = f"/v2/models/{quote(name, safe='')}/config"
     try:
         reply = get(fetcher, url, path)
-    except LookedAtNothing:
-        return None
+    except LookedAtNothing as error:
+        return str(error)
     document = reply.json()
     if reply.status != 200 or not isinstance(document, dict):
-        return None
+        return f"HTTP {reply.status}"
     return of_document(document, f"{shown(url)}{path}", name)
 
 
@@ -99,7 +114,7 @@ def _counted(fetcher: Fetcher, url: str) -> Mapping[str, int]:
     except LookedAtNothing:
         return {}
     found: dict[str, int] = {}
-    for one in document.get("model_stats", ()) if isinstance(document, dict) else ():
+    for one in _list(_map(document).get("model_stats")):
         try:
             count = int(one["inference_stats"]["success"]["count"])
             found[one["name"]] = found.get(one["name"], 0) + count
@@ -115,7 +130,7 @@ def of_document(document: Mapping[str, Any], place: str, model: str, text: str =
         place=place,
         model=model,
         name=str(document.get("name", "")),
-        backend=str(document.get("backend", "")),
+        backend=str(document.get("backend") or _PLATFORMS.get(str(document.get("platform", "")), "")),
         platform=str(document.get("platform", "")),
         max_batch_size=_whole(document.get("max_batch_size")),
         dynamic_batching=batching if isinstance(batching, Mapping) else None,
@@ -157,7 +172,7 @@ def _list(value: Any) -> Iterable[Any]:
 def _whole(value: Any) -> int:
     try:
         return int(value or 0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0
 
 

@@ -15,17 +15,22 @@ def look(site: Site) -> tuple[Vllm, Page | None, list[str]]:
     told = get(fetcher, url, "/version")
     document = told.json()
     version = str(document.get("version", "")) if isinstance(document, dict) and told.status == 200 else ""
-    listed = get(fetcher, url, "/v1/models")
-    document = listed.json()
-    models = document.get("data") if isinstance(document, dict) and listed.status == 200 else None
-    if not version and not isinstance(models, list):
-        raise LookedAtNothing(f"{told.url}: no vLLM answers here, but {told.what}; give the API server's address (port 8000)")
-    if not version:
-        lacking.append(f"{told.url}: HTTP {told.status}: the version is not known")
-    names = tuple(str(one["id"]) for one in models or () if isinstance(one, dict) and "id" in one)
+    models: list[object] | None = None
+    try:
+        listed = get(fetcher, url, "/v1/models")
+        document = listed.json()
+        if isinstance(document, dict) and listed.status == 200 and isinstance(document.get("data"), list):
+            models = document["data"]
+    except LookedAtNothing as error:
+        lacking.append(str(error))
+    found: Page | None = None
     try:
         found = page(Site(f"{url}/metrics", site.timeout, site.authorization, site.ca_file))
     except LookedAtNothing as error:
         lacking.append(str(error))
-        found = None
+    if models is None and (found is None or not any(name.startswith("vllm:") for name in found.names)):
+        raise LookedAtNothing(f"{told.url}: no vLLM answers here, but {told.what}; give the API server's address (port 8000)")
+    if not version:
+        lacking.append(f"{told.url}: HTTP {told.status}: the version is not known")
+    names = tuple(str(one["id"]) for one in models or () if isinstance(one, dict) and "id" in one)
     return Vllm(url, version, names), found, lacking

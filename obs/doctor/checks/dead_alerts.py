@@ -35,6 +35,14 @@ def check(facts: Facts) -> Iterator[Finding]:
             )
 
 
+    for place, alerts in facts.alerts.items():
+        blind = [one for one in alerts if one.life == "blind"]
+        if blind:
+            shown = ", ".join(one.alert for one in blind[:4]) + (f" and {len(blind) - 4} more" if len(blind) > 4 else "")
+            asked = f"obs eval --prometheus {place}" if facts.prometheus and place == facts.prometheus.url else "-v"
+            yield Finding(ID, "info", place, f"blind now: {shown}", blind[0].why, f"{asked} says why of each")
+
+
 def _works(facts: Facts, wakes: tuple[str, ...]) -> tuple[str, ...]:
     """Without the flags that this version takes and does nothing with."""
     release = facts.triton.release if facts.triton is not None else None

@@ -22,7 +22,7 @@ MOST = 1.0
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    shares: defaultdict[int, list[tuple[DiskModel, float]]] = defaultdict(list)
+    shares: defaultdict[int, list[tuple[DiskModel, float, int]]] = defaultdict(list)
     for model in facts.repository.models if facts.repository is not None else ():
         if model.engine_args_broken is not None:
             place, why = model.engine_args_broken
@@ -47,19 +47,20 @@ def check(facts: Facts) -> Iterator[Finding]:
             )
             continue
         for gpu, count in _gpus(model).items():
-            shares[gpu] += [(model, float(share))] * count
+            shares[gpu].append((model, float(share), count))
     told: set[tuple[str, ...]] = set()
     for gpu, ones in sorted(shares.items()):
-        total = sum(share for _, share in ones)
-        who = tuple(sorted({model.folder for model, _ in ones}))
+        total = sum(share * count for _, share, count in ones)
+        who = tuple(sorted({model.folder for model, _, _ in ones}))
         if total <= MOST + 1e-9 or who in told:
             continue
         told.add(who)
-        parts = " + ".join(f"{model.folder} {share:g}" for model, share in ones)
+        parts = " + ".join(f"{one.folder} {f'{count} x ' if count > 1 else ''}{share:g}" for one, share, count in ones)
+        each = 0.95 / sum(count for _, _, count in ones)
         yield Finding(
             ID, "error", ones[0][0].engine_args_place, f"GPU {gpu}: gpu_memory_utilization adds up to {total:g} ({parts})",
             "each engine takes its share of the whole GPU at its start: the last one fails to load, or runs out of memory",
-            f'at most {0.95 / len(ones):.2f} each: "gpu_memory_utilization": {0.95 / len(ones):.2f}; or other GPUs: '
+            f'at most {each:.2f} each: "gpu_memory_utilization": {each:.2f}; or other GPUs: '
             "instance_group [ { kind: KIND_GPU gpus: [ 1 ] } ]",
         )
 
