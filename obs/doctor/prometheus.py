@@ -63,7 +63,7 @@ def look(client: Client) -> tuple[Prometheus, list[str]]:
         targets = ask("targets", lambda: _targets(client.get("/api/v1/targets?state=active")))
         config = ask("configuration", lambda: _jobs(client.get("/api/v1/status/config")))
         groups = ask("rules", lambda: _groups(client.get("/api/v1/rules")))
-        rules = ask("rules", client.rules)
+        rules = ask("rules", lambda: _checked(client.rules()))
         engines = ask("series", lambda: _engines(client, known))
         exported = {label: ask("series", lambda label=label: _exported(client, names, label)) for label in CLASHING}  # type: ignore[misc]
         found = Prometheus(
@@ -73,15 +73,19 @@ def look(client: Client) -> tuple[Prometheus, list[str]]:
             engines() or {},
             config(),
             groups(),
-            _tupled(rules()),
+            rules(),
             {label: jobs for label, answer in exported.items() if (jobs := answer())},
             skew,
         )
     return found, list(dict.fromkeys(lacking))
 
 
-def _tupled(rules: list[LoadedRule] | None) -> tuple[LoadedRule, ...] | None:
-    return None if rules is None else tuple(rules)
+def _checked(rules: Sequence[LoadedRule]) -> tuple[LoadedRule, ...]:
+    """The rules; TypeError when one is not what the API says."""
+    for one in rules:
+        if not all(isinstance(text, str) for text in (one.group, one.file, one.name, one.expr, one.health, one.last_error)):
+            raise TypeError
+    return tuple(rules)
 
 
 def _skew(told: float, before: float, after: float) -> float:
@@ -94,7 +98,7 @@ def _skew(told: float, before: float, after: float) -> float:
 def _engines(client: Client, known: str) -> dict[tuple[str, str], frozenset[str]]:
     found: dict[tuple[str, str], set[str]] = {}
     for one in client.query(f"count by (__name__, job, instance) ({known})"):
-        labels = dict(one.labels)
+        labels = {name: str(value) for name, value in one.labels}
         owners = {engine.name for engine, _ in metric_owners(labels.get("__name__", ""))}
         found.setdefault((labels.get("job", ""), labels.get("instance", "")), set()).update(owners)
     return {key: frozenset(engines) for key, engines in sorted(found.items())}
@@ -102,7 +106,7 @@ def _engines(client: Client, known: str) -> dict[tuple[str, str], frozenset[str]
 
 def _exported(client: Client, names: str, label: str) -> tuple[str, ...]:
     found = client.query(f'count by (job) ({{__name__=~"{names}|DCGM_FI_DEV_.*", {label}!=""}})')
-    return tuple(sorted(dict(one.labels).get("job", "") for one in found))
+    return tuple(sorted(str(dict(one.labels).get("job", "")) for one in found))
 
 
 def _targets(data: Mapping[str, Any]) -> tuple[ScrapeTarget, ...]:

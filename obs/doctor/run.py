@@ -116,6 +116,8 @@ class _Result:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+#: What comes of an answer whose JSON has another shape than the API's.
+_GARBLED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 #: Reasons for no data that pass by themselves: traffic, or time.
 _WAITS = frozenset(("traffic floor", "NaN only", "no history"))
 _Flags = Mapping[str, tuple[str, ...]]
@@ -224,6 +226,9 @@ def _prometheus(client: Client, given: Sources, rules: Sequence[Rule]) -> _Resul
             found, lacking = prometheus.look(client)
         except ServerError as error:
             return _Result(Source("Prometheus", client.url, "failed", lacking=(str(error),)))
+        except _GARBLED as error:
+            said = f"{client.url} answers in an unknown shape ({type(error).__name__}); is that a Prometheus?"
+            return _Result(Source("Prometheus", client.url, "failed", lacking=(said,)))
         alerts: dict[str, Sequence[Alive]] = {}
         try:
             judged = live.evaluate(client, rules, interval=given.config.evaluation_interval)
@@ -231,6 +236,8 @@ def _prometheus(client: Client, given: Sources, rules: Sequence[Rule]) -> _Resul
             lacking += [f"alerts: {one}" for one in judged.warnings]
         except ServerError as error:
             lacking.append(f"alerts: {error}")
+        except _GARBLED as error:
+            lacking.append(f"alerts: could not be judged by what it answers ({type(error).__name__}: {error})")
     name = "VictoriaMetrics" if not found.version.startswith(("2.", "3.")) and found.version else "Prometheus"
     what = [f"{name} {found.version}".strip()]
     if found.targets is not None:

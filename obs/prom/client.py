@@ -632,7 +632,7 @@ def _data(
         document = json.loads(body)
     except ValueError:
         document = None
-    if not isinstance(document, dict) or document.get("status") not in {"success", "error"}:
+    if not isinstance(document, dict) or document.get("status") not in ("success", "error"):
         what = "a web page" if body.lstrip()[:1] == b"<" else "no Prometheus JSON"
         why = "a login page or a proxy's error; " if what == "a web page" else ""
         kind_ = PassingError if status in _PASSING else ServerError

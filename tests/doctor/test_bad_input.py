@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -303,3 +305,47 @@ def test_ctrl_c_reports_what_there_is(here: Path, slow: tuple[str, threading.Eve
     assert "not looked at: interrupted" in out
     assert "PARTIAL: interrupted" in out
     assert "healthy" not in out
+
+
+# --- answers of another shape --------------------------------------------------------------------------
+
+STRANGE: tuple[Any, ...] = (None, True, -1, 1e400, "", "x", [], {}, [{}], {"name": []}, "999999999999999999999")
+FULL = {
+    "name": "m", "backend": "vllm", "max_batch_size": 4, "dynamic_batching": {"max_queue_delay_microseconds": 5},
+    "instance_group": [
+        {"kind": "KIND_GPU", "count": 2, "gpus": [0], "rate_limiter": {"resources": [{"name": "R", "count": 3}]}}
+    ],
+    "parameters": {"a": {"string_value": "b"}}, "version_policy": {"specific": {"versions": [1]}},
+    "response_cache": {"enable": True},
+}
+
+
+def _garbled(value: Any, chance: random.Random) -> Any:
+    if chance.random() < 0.15:
+        return chance.choice(STRANGE)
+    if isinstance(value, dict):
+        return {key: _garbled(one, chance) for key, one in value.items()}
+    return [_garbled(one, chance) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_answers_of_another_shape(here: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
+    """Whatever JSON comes, it ends in a report or in one line."""
+    chance = random.Random(seed)
+    prometheus = {
+        "/api/v1/query": {"status": "success", "data": {"resultType": "vector", "result": [
+            {"metric": {"__name__": "nv_inference_count", "job": "j", "instance": "i"}, "value": [1, "1"]}]}},
+        "/api/v1/targets": {"status": "success", "data": {"activeTargets": [
+            {"labels": {"job": "j", "instance": "i"}, "scrapeUrl": "http://i/", "scrapePool": "j", "health": "up"}]}},
+        "/api/v1/status/config": {"status": "success", "data": {"yaml": "scrape_configs: [{job_name: j, honor_labels: true}]"}},
+        "/api/v1/rules": {"status": "success", "data": {"groups": [{"name": "g", "file": "f", "interval": 30, "rules": [
+            {"name": "r", "type": "recording", "query": "rate(nv_inference_count[5m])", "health": "err", "lastError": "x"}]}]}},
+    }
+    routes = triton(models={"m": FULL}, counted={"m": 1}) | {path: as_json(one) for path, one in prometheus.items()}
+    for path, (status, kind, body) in routes.items():
+        if kind == "application/json":
+            routes[path] = status, kind, json.dumps(_garbled(json.loads(body), chance))
+    with serving(routes) as url:
+        code, said = told(capsys, "--triton", url, "--metrics", f"{url}/metrics", "--prometheus", url, "-v")
+    assert code in {1, 3}
+    assert "Triton" in said

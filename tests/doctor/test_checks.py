@@ -311,6 +311,9 @@ def test_llm_batching(tmp_path: Path) -> None:
     assert places == {"config.pbtxt:3:1", "config.pbtxt:5:3"}
     trt = {"backend": "tensorrtllm", "max_batch_size": 8, "dynamic_batching": {"max_queue_delay_microseconds": "5000"}}
     assert "5 ms" in one("llm-batching", facts(triton=triton(models={"t": trt}))).what
+    api = {"config.pbtxt": 'backend: "python"\ndynamic_batching { max_queue_delay_microseconds: 100 }\n',
+           "1/model.py": "from tensorrt_llm import LLM\n"}
+    assert one("llm-batching", repository(tmp_path / "api", {"api": api})).place.endswith("config.pbtxt:2:20")
     trt["dynamic_batching"] = {"max_queue_delay_microseconds": 0}
     assert not found("llm-batching", facts(triton=triton(models={"t": trt})))
 

@@ -1,7 +1,8 @@
 """Every alert that this server could feed is fed.
 
 An alert whose metric is not there is silent for ever: it looks like health. This check groups the dead alerts by what would
-wake them, and names the flag. Alerts that read other engines' metrics are not counted.
+wake them, and names the flag; blind ones have their series, which tell nothing now. Alerts that read other engines' metrics
+are not counted.
 
 Mend: the flag that is named; `obs doctor --verbose` lists every alert.
 """

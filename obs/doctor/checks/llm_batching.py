@@ -19,6 +19,8 @@ ID = "llm-batching"
 
 
 def check(facts: Facts) -> Iterator[Finding]:
+    models = facts.repository.models if facts.repository is not None else ()
+    llm_api = {model.folder for model in models if "tensorrt_llm" in model.imports}
     for config in facts.configs():
         if config.vllm:
             if config.max_batch_size > 0:
@@ -35,7 +37,7 @@ def check(facts: Facts) -> Iterator[Finding]:
                     "it only holds requests back: the engine batches by token itself",
                     "remove the dynamic_batching block",
                 )
-        elif config.trtllm and config.dynamic_batching is not None:
+        elif (config.trtllm or config.model in llm_api) and config.dynamic_batching is not None:
             delay = _microseconds(config.dynamic_batching.get("max_queue_delay_microseconds"))
             if delay > 0:
                 yield Finding(

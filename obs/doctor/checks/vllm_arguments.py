@@ -60,8 +60,8 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             ID, "error", ones[0][0].engine_args_place, f"GPU {gpu}: gpu_memory_utilization adds up to {total:g} ({parts})",
             "each engine takes its share of the whole GPU at its start: the last one fails to load, or runs out of memory",
-            f'at most {each:.2f} each: "gpu_memory_utilization": {each:.2f}; or other GPUs: '
-            "instance_group [ { kind: KIND_GPU gpus: [ 1 ] } ]",
+            f'at most {each:.2f} each: "gpu_memory_utilization": {each:.2f}; or other GPUs:'
+            "\ninstance_group [ { kind: KIND_GPU gpus: [ 1 ] } ]",
         )
 
 
