@@ -81,8 +81,8 @@ class ModelConfig:
 
     @property
     def trtllm(self) -> bool:
-        """The C++ backend, or a Python model that is TensorRT-LLM's own (it names itself by its parameters)."""
-        return self.backend == "tensorrtllm"
+        """The C++ backend, or the Python one that reads the same parameters (the template's triton_backend)."""
+        return self.backend == "tensorrtllm" or (self.backend == "python" and "gpt_model_path" in self.parameters)
 
     @property
     def gpu_instances(self) -> int:

@@ -94,7 +94,8 @@ def _model(folder: Path, lacking: list[str]) -> DiskModel:
             line, column = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
             broken = (f"{file}:{line}:{column}", "it is no UTF-8 text")
         except ValueError as error:
-            broken = (error.args[0], error.args[1])
+            hint = " (a template that was not filled in: tools/fill_template.py does it)" if b"${" in raw else ""
+            broken = (error.args[0], error.args[1] + hint)
     versions = tuple(sorted(_versions(folder, lacking), key=lambda one: one.number))
     args, args_place, args_broken = _engine_args(folder, versions, config)
     return DiskModel(

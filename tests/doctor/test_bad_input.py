@@ -241,6 +241,7 @@ def test_config_pbtxt_that_cannot_be_read(here: Path, capsys: pytest.CaptureFixt
         "broken": 'name: "broken"\nbackend: "python"\nmax_batch_sise: 8\n',
         "open": 'name: "open"\ninstance_group [ { count: 2 }\n',
         "bytes": b'name: "bytes"\nbackend: "\xff"\n',
+        "template": 'name: "template"\nmax_batch_size: ${triton_max_batch_size}\n',
         "good": 'name: "good"\nbackend: "python"\n',
     }.items():
         (here / "models" / name / "1").mkdir(parents=True)
@@ -254,7 +255,8 @@ def test_config_pbtxt_that_cannot_be_read(here: Path, capsys: pytest.CaptureFixt
     assert broken["broken/config.pbtxt:3:1"].endswith('has no field named "max_batch_sise".')
     assert "bytes/config.pbtxt:2:11" in broken
     assert [place for place in broken if place.startswith("open/config.pbtxt:")]
-    assert len(broken) == 3
+    assert "a template that was not filled in" in broken["template/config.pbtxt:2:17"]
+    assert len(broken) == 4
 
 
 def test_without_tritonclient(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

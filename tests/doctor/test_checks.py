@@ -167,6 +167,8 @@ def test_custom_metrics() -> None:
     assert missing.severity == "warning"
     assert read_config(missing.mend.partition("\n")[2], "x", "x").parameters == {"REPORT_CUSTOM_METRICS": "true"}
     assert not found("custom-metrics", facts(triton=triton(models={"llm": REPORTING}), page=page(TOKENS)))
+    yes = {**VLLM, "parameters": {"REPORT_CUSTOM_METRICS": {"string_value": "yes"}}}
+    assert "has REPORT_CUSTOM_METRICS 'yes'" in one("custom-metrics", facts(triton=triton(models={"llm": yes}))).what
     silent = one("custom-metrics", facts(triton=triton(models={"llm": REPORTING}), page=STEADY))
     assert "disable_log_stats" in silent.mend
 
@@ -314,6 +316,8 @@ def test_llm_batching(tmp_path: Path) -> None:
     api = {"config.pbtxt": 'backend: "python"\ndynamic_batching { max_queue_delay_microseconds: 100 }\n',
            "1/model.py": "from tensorrt_llm import LLM\n"}
     assert one("llm-batching", repository(tmp_path / "api", {"api": api})).place.endswith("config.pbtxt:2:20")
+    api["config.pbtxt"] = 'backend: "python"\n\nmax_batch_size: 64\n'
+    assert one("llm-batching", repository(tmp_path / "yaml", {"api": api})).place.endswith("config.pbtxt:3:1")
     trt["dynamic_batching"] = {"max_queue_delay_microseconds": 0}
     assert not found("llm-batching", facts(triton=triton(models={"t": trt})))
 
@@ -357,6 +361,11 @@ def test_vllm_gpu_memory_adds_up(tmp_path: Path) -> None:
     assert not found("vllm-arguments", repository(tmp_path / "b", apart))
     twice = repository(tmp_path / "c", {"x": vllm_model(0.6, "kind: KIND_GPU count: 2")})
     assert "1.2" in one("vllm-arguments", twice).what
+    parameter = 'parameters { key: "GPU_DEVICE_IDS" value { string_value: "2, 3" } }'
+    pinned = vllm_model(0.9, f"kind: KIND_MODEL }} ] {parameter} # [ {{", tensor_parallel_size=2)
+    assert not found("vllm-arguments", repository(tmp_path / "e", {"x": vllm_model(0.9, tensor_parallel_size=2), "y": pinned}))
+    split = {"x": vllm_model(0.9, "kind: KIND_GPU", pipeline_parallel_size=2)}
+    assert "KIND_GPU with an engine over 2 GPUs" in one("vllm-arguments", repository(tmp_path / "f", split)).what
     assert not found("vllm-arguments", repository(tmp_path / "d", {"x": vllm_model(0.5), "y": vllm_model(0.5)}))
 
 

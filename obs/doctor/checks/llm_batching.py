@@ -1,8 +1,9 @@
 """Triton does not batch on top of an engine that batches in flight.
 
 vLLM and TensorRT-LLM's LLM API take every request at once and batch by token. dynamic_batching before them only holds
-requests back, and max_batch_size above 0 adds a batch dimension that their inputs do not have (the backends' own
-configurations have 0). For TensorRT-LLM's C++ backend both are part of its template; a queue delay still adds latency.
+requests back, and max_batch_size above 0 adds a batch dimension that their inputs do not have (the vLLM backend's own
+configuration has 0; the LLM API's belongs in model.yaml). For TensorRT-LLM's C++ backend both are part of its template; a
+queue delay still adds latency.
 
 Mend:
     max_batch_size: 0      # and no dynamic_batching
@@ -37,6 +38,13 @@ def check(facts: Facts) -> Iterator[Finding]:
                     "it only holds requests back: the engine batches by token itself",
                     "remove the dynamic_batching block",
                 )
+        elif config.model in llm_api and config.max_batch_size > 0:
+            yield Finding(
+                ID, "warning", config.at("max_batch_size"),
+                f"model {config.model}: max_batch_size {config.max_batch_size} in config.pbtxt of TensorRT-LLM's LLM API",
+                "the engine batches by token itself; its batch size and decoupling are read from model.yaml",
+                "remove max_batch_size here, and set it in model.yaml",
+            )
         elif (config.trtllm or config.model in llm_api) and config.dynamic_batching is not None:
             delay = _microseconds(config.dynamic_batching.get("max_queue_delay_microseconds"))
             if delay > 0:

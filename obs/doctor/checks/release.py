@@ -28,7 +28,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         return
     if release >= WITHOUT_TRTLLM:
         for config in facts.configs():
-            if config.trtllm:
+            if config.backend == "tensorrtllm":
                 yield Finding(
                     ID, "warning", config.at("backend"),
                     f"model {config.model} needs the tensorrtllm backend, which no NGC image has from {WITHOUT_TRTLLM} on "

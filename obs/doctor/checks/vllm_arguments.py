@@ -9,8 +9,10 @@ Mend: in each model.json a gpu_memory_utilization so that those of one GPU add u
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from obs.doctor.facts import DiskModel, Facts
 from obs.doctor.finding import Finding
@@ -46,7 +48,14 @@ def check(facts: Facts) -> Iterator[Finding]:
                 "vLLM refuses to start", '"gpu_memory_utilization": 0.9',
             )
             continue
-        for gpu, count in _gpus(model).items():
+        wide = _width(args)
+        if wide > 1 and any(group.kind == "KIND_GPU" for group in model.config.instances):
+            yield Finding(
+                ID, "error", model.config.at("KIND_GPU"), f"model {model.folder}: KIND_GPU with an engine over {wide} GPUs",
+                "the backend refuses to load it: KIND_GPU is for one GPU", "instance_group [ { kind: KIND_MODEL } ]",
+            )
+            continue
+        for gpu, count in _gpus(model, wide).items():
             shares[gpu].append((model, float(share), count))
     told: set[tuple[str, ...]] = set()
     for gpu, ones in sorted(shares.items()):
@@ -65,16 +74,23 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _gpus(model: DiskModel) -> dict[int, int]:
-    """GPU -> engines of this model on it. Where no GPU is named, the first ones, as many as the model is split over."""
+def _width(args: Mapping[str, Any]) -> int:
+    """Over how many GPUs one engine is split (vllm_backend, src/model.py: tensor times pipeline parallel)."""
+    sizes = [args.get(key, 1) for key in ("tensor_parallel_size", "pipeline_parallel_size")]
+    return math.prod(one if isinstance(one, int) and not isinstance(one, bool) and 0 < one <= 64 else 1 for one in sizes)
+
+
+def _gpus(model: DiskModel, wide: int) -> dict[int, int]:
+    """GPU -> engines of this model on it. Where no GPU is named, the first ones, as many as the model is split over.
+
+    KIND_MODEL takes its GPUs from the parameter GPU_DEVICE_IDS, where that is (vllm_backend, src/model.py).
+    """
     assert model.config is not None
-    assert model.engine_args is not None
-    split = model.engine_args.get("tensor_parallel_size", 1)
-    wide = split if isinstance(split, int) and not isinstance(split, bool) and 0 < split <= 64 else 1
+    named = [int(one) for one in model.config.parameters.get("GPU_DEVICE_IDS", "").split(",") if one.strip().isdigit()]
     found: dict[int, int] = {}
     for group in model.config.instances:
         if group.kind == "KIND_CPU":
             continue
-        for gpu in group.gpus or range(wide):
+        for gpu in (named if group.kind == "KIND_MODEL" else group.gpus) or range(wide):
             found[gpu] = found.get(gpu, 0) + group.count
-    return found or dict.fromkeys(range(wide), 1)
+    return found or dict.fromkeys(named or range(wide), 1)
