@@ -225,7 +225,8 @@ class Prometheus:
 
     ``engine_targets``: (job, instance) of the series of engines that we know, and the engines' names.
     ``jobs``: the scrape_configs entry by job name. ``exported``: label -> jobs whose series carry it.
-    ``skew``: its clock minus ours in seconds, at least that far from 0.
+    ``skew``: its clock minus ours in seconds, at least that far from 0. ``untold``: the parts of the API that a server of
+    its kind has not (Thanos, Mimir, VictoriaMetrics); ``victoria``: it is the last of these.
     """
 
     url: str
@@ -237,6 +238,8 @@ class Prometheus:
     rules: tuple[LoadedRule, ...] | None = None
     exported: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     skew: float | None = None
+    untold: tuple[str, ...] = ()
+    victoria: bool = False
 
 
 @dataclass(frozen=True)

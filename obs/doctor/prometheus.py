@@ -20,6 +20,7 @@ from obs.prom.client import Client, LoadedRule
 #: Labels that engines or exporters set themselves, and that a target may have as well.
 CLASHING = ("exported_job", "exported_instance", "exported_namespace", "exported_pod", "exported_model", "exported_version",
             "exported_service", "exported_container")
+_NO_SUCH_PAGE = re.compile(r"answered (?:404|405|501) with|404 page not found")
 _T = TypeVar("_T")
 
 
@@ -41,6 +42,7 @@ def look(client: Client) -> tuple[Prometheus, list[str]]:
     after = time.time()
     skew = _skew(clock[0].value, before, after) if clock else None
     lacking: list[str] = []
+    untold: list[str] = []
     names = "|".join(map(re.escape, signatures()))
     known = f'{{__name__=~"{names}"}}'
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -52,7 +54,10 @@ def look(client: Client) -> tuple[Prometheus, list[str]]:
                 try:
                     return future.result()
                 except ServerError as error:
-                    lacking.append(f"{what}: {error}")
+                    if _NO_SUCH_PAGE.search(str(error)):
+                        untold.append(what)  # a part of the API that this kind of server has not: nothing failed
+                    else:
+                        lacking.append(f"{what}: {error}")
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     lacking.append(f"{what}: {client.url} answers in an unknown shape ({type(error).__name__})")
                 return None
@@ -60,12 +65,16 @@ def look(client: Client) -> tuple[Prometheus, list[str]]:
             return done
 
         version = ask("version", client.version)
-        targets = ask("targets", lambda: _targets(client.get("/api/v1/targets?state=active")))
+        victoria = ask("version", lambda: client.is_victoria_metrics)
+        targets = targets_ = ask("targets", lambda: _targets(client.get("/api/v1/targets?state=active")))
         config = ask("configuration", lambda: _jobs(client.get("/api/v1/status/config")))
         groups = ask("rules", lambda: _groups(client.get("/api/v1/rules")))
         rules = ask("rules", lambda: _checked(client.rules()))
         engines = ask("series", lambda: _engines(client, known))
         exported = {label: ask("series", lambda label=label: _exported(client, names, label)) for label in CLASHING}  # type: ignore[misc]
+        if victoria():  # it answers with nothing: rules are vmalert's, and targets vmagent's where it has none
+            untold += ["rules", "configuration"]
+            targets, config, groups, rules = (lambda: targets_() or None), _none, _none, _none
         found = Prometheus(
             client.url,
             version() or "",
@@ -76,8 +85,14 @@ def look(client: Client) -> tuple[Prometheus, list[str]]:
             rules(),
             {label: jobs for label, answer in exported.items() if (jobs := answer())},
             skew,
+            tuple(dict.fromkeys(untold)),
+            bool(victoria()),
         )
     return found, list(dict.fromkeys(lacking))
+
+
+def _none() -> None:
+    return None
 
 
 def _checked(rules: Sequence[LoadedRule]) -> tuple[LoadedRule, ...]:

@@ -127,7 +127,7 @@ _Work = dict[str, tuple[str, Callable[[], _Result]]]
 def _work(given: Sources, rules: Sequence[Rule], known: _Flags | None) -> _Work:
     """What is to be done, by the source's name: its place and the call."""
     work: _Work = {}
-    page_url = given.metrics or (triton.metrics_url(given.triton) if given.triton else "")
+    page_url = given.metrics or (triton.metrics_url(given.triton, _last(known, "metrics-port")) if given.triton else "")
     if given.triton:
         work["Triton"] = (shown(given.triton), lambda: _triton(given, known))
     if page_url:
@@ -171,6 +171,10 @@ def _together(work: _Work) -> tuple[dict[str, _Result], bool]:
     except KeyboardInterrupt:
         return done, True
     return done, False
+
+
+def _last(known: _Flags | None, name: str) -> str:
+    return (known or {}).get(name, ("",))[-1]
 
 
 def _state(lacking: Sequence[str]) -> Any:
@@ -238,7 +242,7 @@ def _prometheus(client: Client, given: Sources, rules: Sequence[Rule]) -> _Resul
             lacking.append(f"alerts: {error}")
         except _GARBLED as error:
             lacking.append(f"alerts: could not be judged by what it answers ({type(error).__name__}: {error})")
-    name = "VictoriaMetrics" if not found.version.startswith(("2.", "3.")) and found.version else "Prometheus"
+    name = "VictoriaMetrics" if found.victoria else "Prometheus"
     what = [f"{name} {found.version}".strip()]
     if found.targets is not None:
         what.append(f"{len(found.targets)} targets")
@@ -246,6 +250,8 @@ def _prometheus(client: Client, given: Sources, rules: Sequence[Rule]) -> _Resul
         what.append(f"{len(found.engine_targets)} of engines")
     if found.rules is not None:
         what.append(f"{len(found.rules)} rules")
+    if found.untold:
+        what.append(f"does not tell its {' and '.join(found.untold)}")
     source = Source("Prometheus", client.url, _state(lacking), ", ".join(what), tuple(lacking))
     return _Result(source, {"prometheus": found, "alerts": alerts})
 
@@ -261,7 +267,7 @@ def _of_result(one: live.Result) -> Alive:
 
 
 def _repository(path: Path, given: Sources, known: _Flags | None) -> _Result:
-    of_server = Path((known or {}).get("backend-directory", ("",))[-1])
+    of_server = Path(_last(known, "backend-directory"))
     found, lacking = repository.look(path, given.backends or (of_server if of_server.name and of_server.is_dir() else None))
     readable = sum(model.config is not None for model in found.models)
     what = f"{len(found.models)} model folders, {readable} configurations read"

