@@ -132,9 +132,18 @@ def _printed(expr: str) -> str:
     import promql_parser
 
     try:
-        return str(promql_parser.parse(expr))
+        return _BRACES.sub(_ordered, str(promql_parser.parse(expr)))
     except ValueError:
         return " ".join(expr.split())
+
+
+_BRACES = re.compile(r'\{((?:[^"{}]|"(?:\\.|[^"\\])*")*)\}')
+_MATCHER = re.compile(r'[^",]+"(?:\\.|[^"\\])*"')
+
+
+def _ordered(braces: re.Match[str]) -> str:
+    """Matchers in one order: Prometheus prints them in its own."""
+    return "{" + ",".join(sorted(one.strip() for one in _MATCHER.findall(braces[1]))) + "}"
 
 
 def _part(text: str, node: Any) -> Part:

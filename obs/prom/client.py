@@ -327,6 +327,11 @@ class Client:
         _, warnings = self._judged(path, form, status, headers, body)
         return packed.PackedAnswer(series, warnings, size)
 
+    def get(self, path: str) -> Mapping[str, Any]:
+        """The ``data`` of another page of the API, such as ``/api/v1/targets``."""
+        data, _ = self._call(path, None)
+        return data
+
     def rules(self) -> list[LoadedRule]:
         """The rules that the server has loaded, in its order."""
         data, _ = self._call("/api/v1/rules", None)
@@ -627,7 +632,7 @@ def _data(
         document = json.loads(body)
     except ValueError:
         document = None
-    if not isinstance(document, dict) or document.get("status") not in {"success", "error"}:
+    if not isinstance(document, dict) or document.get("status") not in ("success", "error"):
         what = "a web page" if body.lstrip()[:1] == b"<" else "no Prometheus JSON"
         why = "a login page or a proxy's error; " if what == "a web page" else ""
         kind_ = PassingError if status in _PASSING else ServerError

@@ -1,0 +1,1 @@
+"""One check a file: ``ID``, a docstring that says why it matters and how to mend it, ``check(facts)``."""
