@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "record": ("obs.cli.record", "capture a recording of /metrics from live servers, for replay, eval and backtest"),
     "sidecar": ("obs.cli.sidecar", "serve an engine's normalised signals beside it, for Prometheus, HPA and KEDA"),
     "simulate": ("obs.cli.simulate", "simulate replicas under an autoscaler, and compare scaling signals"),
+    "fake-engine": ("obs.cli.fake_engine", "stand in for an inference server: real metrics pages, loads and faults to order"),
     "config": ("obs.cli.config", "show the effective configuration and the reason for each value"),
 }
 
