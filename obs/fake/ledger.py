@@ -156,11 +156,12 @@ class Ledger:
         sources = self.engine.signals[signal]
         for source in () if isinstance(sources, Missing) else sources:
             if isinstance(source, Histogram | Summary):
-                if source.metric in self.metrics:
-                    self.observe_family(source.metric, value / source.scale, times)
+                if metric := self.metrics.get(source.metric):
+                    self.observe_family(source.metric, _whole(metric, value / source.scale), times)
             elif isinstance(source, MeanOf) and source.total.metric in self.metrics:
-                labels = dict(self._resolve(self.metrics[source.total.metric], source.total.matchers))
-                self._scalar(self.metrics[source.total.metric], labels, value * times / source.total.scale, add=True)
+                metric = self.metrics[source.total.metric]
+                labels = dict(self._resolve(metric, source.total.matchers))
+                self._scalar(metric, labels, _whole(metric, value / source.total.scale) * times, add=True)
 
     # --- by family ------------------------------------------------------------------------------
 
@@ -266,6 +267,11 @@ class Ledger:
         if metric.buckets == LENGTH_BOUNDS:
             return tuple(bound for bound in metric.buckets if bound <= self.longest)
         return metric.buckets
+
+
+def _whole(metric: Metric, value: float) -> float:
+    """Triton counts whole microseconds."""
+    return round(value) if metric.unit == "us" else value
 
 
 def page(engine: Engine, metrics: Sequence[Metric], ledgers: Sequence[Ledger], *, python: bool = False) -> str:

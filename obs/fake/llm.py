@@ -147,7 +147,8 @@ class LlmModel:
         if ledger.engine.name == "vllm":
             ledger.put("sleeping", 1)
             ledger.put_family("vllm:cache_config_info", 1, block_size=str(self.hardware.block), gpu_memory_utilization="0.92",
-                              num_gpu_blocks=str(self.hardware.blocks), cache_dtype="auto", enable_prefix_caching="False")
+                              num_gpu_blocks=str(self.hardware.blocks), cache_dtype="auto", enable_prefix_caching="False",
+                              kv_cache_size_tokens=str(self.hardware.blocks * self.hardware.block))
         elif ledger.engine.name == "triton-trtllm":
             self._put_trtllm(now)
 

@@ -163,12 +163,12 @@ class World:
         http = {"handler": "/v1/completions", "method": "POST"}
         self.server = Ledger(self.core, own, {} if spec.triton else http, start=now)
         of_gpu = [one for one in self.core_metrics if "gpu_uuid" in one.labels]
-        self.gpus = [Ledger(self.core, of_gpu, {"gpu_uuid": _uuid(spec.seed, index)}, start=now)
+        self.gpus = [Ledger(self.core, of_gpu, {"gpu_uuid": _uuid(spec, index)}, start=now)
                      for index in range(spec.gpus if spec.triton else 0)]
         dcgm = engine_named("dcgm")
         self.dcgm_metrics = served(dcgm, "")
         self.dcgm = [Ledger(dcgm, self.dcgm_metrics, {
-            "gpu": str(index), "UUID": _uuid(spec.seed, index), "pci_bus_id": f"00000000:{index + 1:02X}:00.0",
+            "gpu": str(index), "UUID": _uuid(spec, index), "pci_bus_id": f"00000000:{index + 1:02X}:00.0",
             "device": f"nvidia{index}", "modelName": "NVIDIA L4", "Hostname": "fake-engine",
         }, start=now) for index in range(spec.gpus)]
         self.models: dict[str, QueueModel | LlmModel] = {}
@@ -370,7 +370,7 @@ def _waiting(model: QueueModel | LlmModel) -> int:
     return len(model.queue) if isinstance(model, QueueModel) else model.waiting
 
 
-def _uuid(seed: int, index: int) -> str:
+def _uuid(spec: Spec, index: int) -> str:
     """As a driver's, and the same on every run."""
-    digits = f"{random.Random(f'gpu/{seed}/{index}').getrandbits(128):032x}"
+    digits = f"{random.Random(f'gpu/{spec.engine}/{spec.seed}/{index}').getrandbits(128):032x}"
     return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
