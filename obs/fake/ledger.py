@@ -138,30 +138,36 @@ class Ledger:
                 elif metric.kind != "info":
                     self.scalars.setdefault(metric.name, {})[extra] = 0.0
         self._targets: dict[str, list[tuple[Metric, Extra, float]]] = {}
+        self._observed: dict[str, list[tuple[Metric, Extra, float]]] = {}
 
     # --- by signal ------------------------------------------------------------------------------
 
     def add(self, signal: str, amount: float, **extra: str) -> None:
         """A counter's signal grows by ``amount``, in the signal's unit."""
-        for metric, labels, scale in self._natives(signal):
-            self._scalar(metric, {**dict(labels), **extra}, amount / scale, add=True)
+        for metric, key, scale in self._natives(signal):
+            if extra:
+                self._scalar(metric, {**dict(key), **extra}, amount / scale, add=True)
+            elif not (self.frozen and metric.kind == "counter"):
+                own = self.scalars[metric.name]
+                own[key] = own.get(key, 0.0) + amount / scale
 
     def put(self, signal: str, value: float, **extra: str) -> None:
         """A gauge's signal is ``value`` now."""
-        for metric, labels, scale in self._natives(signal):
-            self._scalar(metric, {**dict(labels), **extra}, value / scale, add=False)
+        for metric, key, scale in self._natives(signal):
+            self._scalar(metric, {**dict(key), **extra}, value / scale, add=False)
 
     def observe(self, signal: str, value: float, times: int = 1) -> None:
         """A distribution's signal saw ``value`` (so many times): into histograms, summaries and cumulative counters."""
-        sources = self.engine.signals[signal]
-        for source in () if isinstance(sources, Missing) else sources:
-            if isinstance(source, Histogram | Summary):
-                if metric := self.metrics.get(source.metric):
-                    self.observe_family(source.metric, _whole(metric, value / source.scale), times)
-            elif isinstance(source, MeanOf) and source.total.metric in self.metrics:
-                metric = self.metrics[source.total.metric]
-                labels = dict(self._resolve(metric, source.total.matchers))
-                self._scalar(metric, labels, _whole(metric, value / source.total.scale) * times, add=True)
+        if self.frozen:
+            return
+        for metric, key, scale in self._observers(signal):
+            told = _whole(metric, value / scale)
+            if metric.kind == "histogram":
+                self.histos[metric.name][key].observe(told, times)
+            elif metric.kind == "summary":
+                self.windows[metric.name].observe(self.now, told, times)
+            else:
+                self.scalars[metric.name][key] += told * times
 
     # --- by family ------------------------------------------------------------------------------
 
@@ -185,7 +191,9 @@ class Ledger:
             return
         own = self.histos.setdefault(name, {})
         key = tuple(sorted(extra.items())) if extra else next(iter(own), ())
-        own.setdefault(key, Histo(self._bounds(metric))).observe(value, times)
+        if key not in own:
+            own[key] = Histo(self._bounds(metric))
+        own[key].observe(value, times)
 
     # --- the page -------------------------------------------------------------------------------
 
@@ -219,17 +227,19 @@ class Ledger:
     # --- inside ---------------------------------------------------------------------------------
 
     def _family(self, name: str) -> Metric | None:
+        if found := self.metrics.get(name):
+            return found
         try:
             self.engine.metric(name)
         except KeyError:
             raise DeclarationError(f"obs/fake tells {name}, which obs/engines lacks for {self.engine.name}; add it") from None
-        return self.metrics.get(name)
+        return None
 
     def _scalar(self, metric: Metric, extra: Mapping[str, str], value: float, *, add: bool) -> None:
         if self.frozen and metric.kind == "counter":
             return
         own = self.scalars.setdefault(metric.name, {})
-        key = tuple(sorted(extra.items()))
+        key = tuple(sorted(extra.items())) if len(extra) > 1 else tuple(extra.items())
         own[key] = own.get(key, 0.0) + value if add else value
 
     def _natives(self, signal: str) -> list[tuple[Metric, Extra, float]]:
@@ -244,6 +254,20 @@ class Ledger:
                         found.append((metric, self._resolve(metric, native.matchers), native.scale))
             self._targets[signal] = found
         return self._targets[signal]
+
+    def _observers(self, signal: str) -> list[tuple[Metric, Extra, float]]:
+        """Where a distribution's values go: histograms, summaries, and the totals of means."""
+        found = self._observed.get(signal)
+        if found is None:
+            sources = self.engine.signals[signal]
+            found = self._observed[signal] = []
+            for source in () if isinstance(sources, Missing) else sources:
+                one = source.total if isinstance(source, MeanOf) else source
+                if isinstance(one, Histogram | Summary) or (isinstance(source, MeanOf) and isinstance(one, Native)):
+                    metric = self.metrics.get(one.metric)
+                    if metric is not None:
+                        found.append((metric, self._resolve(metric, one.matchers), one.scale))
+        return found
 
     def _resolve(self, metric: Metric, matchers: str) -> Extra:
         """The labels that matchers ask for: of a label's closed values, the first that they admit."""

@@ -8,6 +8,7 @@ less what its prompt costs to compute.
 from __future__ import annotations
 
 import random
+from collections import deque
 from dataclasses import dataclass
 
 from obs.fake.ledger import Ledger
@@ -50,7 +51,8 @@ class LlmModel:
         self.replica = Replica(hardware, at, on_finish=self._finished.append)
         self._last = self.replica.record(at)
         self._steps = 0
-        self._before_first: dict[Request, None] = {}
+        self._before_first: deque[Request] = deque()
+        """Those without a token yet; first come, first served."""
         self._callers: dict[Request, Done] = {}
         self._put()
 
@@ -108,7 +110,7 @@ class LlmModel:
         prompt, output = (size.prompt, size.output) if size else self.lengths.draw(self._dice)
         request = Request(own, max(1, prompt), max(1, output))
         self.ledger.add("prefix_cache_queries", request.prompt)
-        self._before_first[request] = None
+        self._before_first.append(request)
         if done:
             self._callers[request] = done
         self.replica.submit(request)
@@ -123,8 +125,8 @@ class LlmModel:
         ledger.add("preemptions", now.preemptions - last.preemptions)
         if count := now.itl_count - last.itl_count:
             ledger.observe("inter_token_latency_seconds", (now.itl_sum - last.itl_sum) / count * self.slow, count)
-        for request in [one for one in self._before_first if one.first >= 0 or one.failed]:
-            del self._before_first[request]
+        while self._before_first and (self._before_first[0].first >= 0 or self._before_first[0].failed):
+            request = self._before_first.popleft()
             if not request.failed:
                 ledger.observe("time_to_first_token_seconds", request.ttft * self.slow)
         finished, self._finished[:] = self._finished[:], []

@@ -18,7 +18,6 @@ from urllib.parse import unquote
 from obs.errors import InputError
 from obs.fake import api
 from obs.fake.control import apply
-from obs.fake.player import Player
 from obs.fake.world import World
 
 Role = Literal["api", "metrics", "dcgm", "control"]
@@ -30,7 +29,7 @@ STEP_SECONDS = 0.02
 
 
 class Source(Protocol):
-    """What is served: a World or a Player."""
+    """What is served: a World, or a Player (which is not imported here: it needs more than the bare install)."""
 
     @property
     def down(self) -> bool: ...
@@ -212,10 +211,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(404, {"error": "not found; use /control"})
             return
         if body is not None:
-            if isinstance(source, Player):
+            if not isinstance(source, World):
                 self._json(400, {"error": "a recording is played: there is nothing to set"})
                 return
-            assert isinstance(source, World)
             try:
                 apply(source, body)
             except InputError as error:

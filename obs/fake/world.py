@@ -22,6 +22,8 @@ from obs.simulate import hardware as hardware_
 from obs.simulate.arrivals import Lengths
 
 TICK = 0.05
+MEASURED_TICKS = 20
+"""The GPU is looked at once a second (Triton: --metrics-interval-ms, 2 s; DCGM: 1 s)."""
 ENGINES = ("triton", "triton-vllm", "triton-trtllm", "vllm")
 
 #: Each fake engine's release, in the numbering that its catalogue's since/until use, and what its server calls itself.
@@ -106,6 +108,7 @@ class World:
         self._ticks = 0
         self._frozen: str | None = None
         self._utilization = 0.0
+        self._busy = 0.0
         self._boot(start)
 
     @property
@@ -141,10 +144,12 @@ class World:
             self.down_until = 0.0
             self.restarts += 1
             self._boot(now)
-        busy = sum(model.busy_seconds for model in self.models.values())
         for model in self.models.values():
             model.advance(now)
-        self._measure(now, sum(model.busy_seconds for model in self.models.values()) - busy)
+        if self._ticks % MEASURED_TICKS == 0:
+            busy = sum(model.busy_seconds for model in self.models.values())
+            self._measure(max(0.0, busy - self._busy) / (MEASURED_TICKS * TICK))
+            self._busy = busy
 
     def _boot(self, now: float) -> None:
         """The server starts: every counter from 0."""
@@ -180,7 +185,8 @@ class World:
         for name in spec.models:
             if name not in unloaded:
                 self._load_model(name)
-        self._measure(now, 0.0)
+        self._busy = 0.0
+        self._measure(0.0)
 
     def _load_model(self, name: str) -> None:
         spec, now = self.spec, self.now
@@ -247,9 +253,11 @@ class World:
             self._apply(fault)
 
     def clear(self, kind: str = "", model: str = "") -> None:
-        """Lift the faults of a kind and model; without them, all."""
+        """Lift the faults of a kind and model; without them, all. A killed server starts again."""
         with self.lock:
             self._names(model)
+            if self.down and kind in ("", "kill", "restart"):
+                self.down_until = self.now
             for fault in [one for one in self.faults if kind in ("", one.kind) and model in ("", one.model)]:
                 self._lift(fault)
 
@@ -339,9 +347,10 @@ class World:
         return (f"# HELP {PROCESS_START} Start time of the process since unix epoch in seconds.\n# TYPE {PROCESS_START} gauge\n"
                 f"{PROCESS_START} {self.booted!r}\n{text}")
 
-    def _measure(self, now: float, busy: float) -> None:
-        """GPU and host: utilisation is the busy share, over some seconds."""
-        self._utilization += (min(1.0, busy / TICK) - self._utilization) * TICK / 2.0
+    def _measure(self, busy: float) -> None:
+        """GPU and host, once a second: utilisation is the share of time in which a batch ran."""
+        self._utilization = min(1.0, busy)
+        seconds = MEASURED_TICKS * TICK
         full = self.fault("gpu-memory-full") is not None
         taken = 0.99 if full else PREALLOCATED if self.spec.engine != "triton" else 0.15 + 0.15 * len(self.models)
         used = min(0.99, taken) * GPU_BYTES
@@ -353,12 +362,12 @@ class World:
             ledger.put("gpu_power_watts", watts)
         for ledger in self.gpus:
             ledger.put_family("nv_gpu_power_limit", GPU_POWER[1])
-            ledger.add_family("nv_energy_consumption", watts * TICK)
+            ledger.add_family("nv_energy_consumption", watts * seconds)
         for ledger in self.dcgm:
             ledger.put_family("DCGM_FI_DEV_FB_FREE", max(0.0, GPU_BYTES * 0.99 - used) / 2**20)
             ledger.put_family("DCGM_FI_DEV_FB_RESERVED", GPU_BYTES * 0.01 / 2**20)
             ledger.put_family("DCGM_FI_DEV_GPU_TEMP", 35 + 40 * self._utilization)
-            ledger.add_family("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", watts * TICK * 1000)
+            ledger.add_family("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", watts * seconds * 1000)
         if self.spec.triton:
             for name, value in (("nv_cpu_utilization", 0.1 + 0.2 * self._utilization),
                                 ("nv_cpu_memory_total_bytes", 64 * 2**30), ("nv_cpu_memory_used_bytes", 8 * 2**30),

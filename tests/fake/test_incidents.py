@@ -33,13 +33,13 @@ class Case(NamedTuple):
 
 
 def break_triton(world: World) -> None:
-    world.set_load(Load(rate=400), "busy")
+    world.set_load(Load(rate=350), "busy")
     world.set_fault("unload", model="gone")
     world.set_fault("errors", model="fails", value=0.3)
 
 
 def break_vllm(world: World) -> None:
-    world.set_load(Load(rate=30))
+    world.set_load(Load(rate=18))
 
 
 CASES = {

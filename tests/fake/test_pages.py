@@ -184,7 +184,7 @@ def test_a_value_on_a_bound_is_in_its_bucket() -> None:
 def test_a_full_gpu_reads_full_in_both_exporters() -> None:
     running = world(5)
     running.set_fault("gpu-memory-full")
-    running.advance(running.now + 1)
+    running.advance(running.now + 2)
     triton, dcgm = samples(running.page()), samples(running.dcgm_page())
     used, total = (next(value for (name, _), value in triton.items() if name == f"nv_gpu_memory_{which}_bytes")
                    for which in ("used", "total"))
