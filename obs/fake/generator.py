@@ -88,6 +88,8 @@ class Generator:
             self._slots.release()
         with self._lock:
             self.outcomes[outcome] += 1
+            if outcome == "501":  # a decoupled model: Triton's /infer cannot serve it
+                self.models = tuple(one for one in self.models if one != model)
 
     def _call(self, model: str) -> tuple[str, str, bytes]:
         if self.api == "openai":

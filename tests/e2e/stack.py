@@ -7,7 +7,6 @@ program that it holds. A name that is found by DNS and runs here becomes a stati
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shutil
 import sys
@@ -89,9 +88,10 @@ class Stack:
         self.end()
 
     def end(self) -> None:
-        for process in reversed(self.processes.values()):
-            with contextlib.suppress(ProcessLookupError):
-                process.end()
+        for process in self.processes.values():  # all at once: each may take its time
+            process.process.terminate()
+        for process in self.processes.values():
+            process.end()
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
@@ -145,7 +145,7 @@ class Stack:
         return found
 
     def rewritten(self, name: str, word: str, paths: Mapping[str, str]) -> str:
-        word = self.addressed(word)
+        word = self.addressed(interpolated(word))
         if match := _PORT_FLAG.match(word):
             return f"{match[1]}{self.ports[name, int(match[2])]}"
         if match := re.match(r"(--web\.listen-address=)0\.0\.0\.0:(\d+)$", word):

@@ -144,6 +144,7 @@ def test_a_killed_server_is_notified_by_the_committed_rules_and_silences_its_own
                      if one["labels"]["alertname"] == "ElseOfTheTarget" and one["labels"]["instance"] == instance]
     (cause,) = suppressed["status"]["inhibitedBy"]
     assert suppressed["status"]["state"] == "suppressed"
+    assert not notified(stack, "firing", "ElseOfTheTarget", instance=instance)
     assert cause in {one["fingerprint"] for one in ask(alerts, "/api/v2/alerts") if one["labels"]["alertname"] == DOWN}
     control(stack, "fake-triton", {"clear": "kill"})
     eventually("it is resolved", lambda: notified(stack, "resolved", DOWN, instance=instance, job="triton"))
