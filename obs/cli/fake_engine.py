@@ -92,6 +92,8 @@ def _serve(args: argparse.Namespace, ended: threading.Event) -> int:
 def _source(args: argparse.Namespace) -> Source:
     now = time.time()
     if args.recording is not None:
+        if args.model or args.rate is not None or args.metrics_config or args.release:
+            raise InputError("--model, --rate, --metrics-config and --release are for a live model: a recording tells its own")
         from obs.fake.player import Player
 
         return Player(args.recording, now, target=args.target, loop=not args.once)
@@ -115,6 +117,8 @@ def _source(args: argparse.Namespace) -> Source:
 def _load(args: argparse.Namespace, ended: threading.Event) -> int:
     from obs.fake.generator import Generator
 
+    if not 0 <= args.report <= 86_400:
+        raise InputError(f"--report {args.report:g} is no number of seconds from 0 to 86400")
     generator = Generator(args.url, args.api, tuple(args.model or ()), rate=5.0 if args.rate is None else args.rate,
                           concurrency=args.concurrency, seed=args.seed)
     thread = threading.Thread(target=generator.run, args=(ended,), name="generator", daemon=True)

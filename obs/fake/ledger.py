@@ -12,7 +12,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from prometheus_client import utils
@@ -194,6 +194,10 @@ class Ledger:
         if key not in own:
             own[key] = Histo(self._bounds(metric))
         own[key].observe(value, times)
+
+    def keep(self, names: Collection[str]) -> None:
+        """Tell these families only, from now on."""
+        self.metrics = {name: metric for name, metric in self.metrics.items() if name in names}
 
     # --- the page -------------------------------------------------------------------------------
 

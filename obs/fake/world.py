@@ -17,6 +17,7 @@ from obs.fake.ledger import Ledger, page, served
 from obs.fake.llm import LlmModel, Size
 from obs.fake.load import Arrivals, Load
 from obs.fake.queueing import Done, QueueModel, Service
+from obs.model.metric import Engine, Missing, Native
 from obs.sidecar.dialects import PROCESS_START
 from obs.simulate import hardware as hardware_
 from obs.simulate.arrivals import Lengths
@@ -179,6 +180,8 @@ class World:
         self.models: dict[str, QueueModel | LlmModel] = {}
         self.cores: dict[str, Ledger] = {}
         self.backends: dict[str, Ledger] = {}
+        self.remains: dict[str, Ledger] = {}
+        """Of unloaded models: a real Triton (2.51) goes on serving their failure counters, as recorded in tests/data."""
         self._frozen = None
         self.faults = [one for one in self.faults if one.kind not in ("freeze-metrics", "kill", "restart")]
         unloaded = {one.model for one in self.faults if one.kind == "unload"}
@@ -196,6 +199,7 @@ class World:
         of_model = [one for one in self.core_metrics if {"model", "model_name", "engine"} & set(one.labels)]
         core = Ledger(self.core, of_model, labels, start=now, longest=spec.max_model_len)
         self.cores[name] = core
+        self.remains.pop(name, None)
         if spec.engine == "triton":
             self.models[name] = QueueModel(core, spec.service, arrivals, dice, now)
         else:
@@ -213,8 +217,12 @@ class World:
     def _unload_model(self, name: str) -> None:
         if model := self.models.pop(name, None):
             model.drop_all("the model was unloaded")
-        self.cores.pop(name, None)
+        core = self.cores.pop(name, None)
         self.backends.pop(name, None)
+        if core is not None:
+            kept = {source.metric for source in _natives(self.core, "request_failures")}
+            core.keep(kept)
+            self.remains[name] = core
 
     # --- what it is told -------------------------------------------------------------------------
 
@@ -341,7 +349,8 @@ class World:
 
     def _page(self) -> str:
         spec = self.spec
-        text = page(self.core, self.core_metrics, [*self.cores.values(), self.server, *self.gpus], python=not spec.triton)
+        ledgers = [*self.cores.values(), *self.remains.values(), self.server, *self.gpus]
+        text = page(self.core, self.core_metrics, ledgers, python=not spec.triton)
         if spec.triton:
             return text + page(self.engine, self.backend_metrics, list(self.backends.values()))
         return (f"# HELP {PROCESS_START} Start time of the process since unix epoch in seconds.\n# TYPE {PROCESS_START} gauge\n"
@@ -373,6 +382,11 @@ class World:
                                 ("nv_cpu_memory_total_bytes", 64 * 2**30), ("nv_cpu_memory_used_bytes", 8 * 2**30),
                                 ("nv_pinned_memory_pool_total_bytes", 256 * 2**20)):
                 self.server.put_family(name, value)
+
+
+def _natives(engine: Engine, signal: str) -> list[Native]:
+    sources = engine.signals[signal]
+    return [one for one in (() if isinstance(sources, Missing) else sources) if isinstance(one, Native)]
 
 
 def _waiting(model: QueueModel | LlmModel) -> int:
