@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,15 @@ def test_the_tools_image_has_what_its_commands_need() -> None:
             assert service["command"][0] in ("fake-engine", "sidecar")
             assert not [word for word in service["command"] if word.startswith("--recording")]
             assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    lacks = ("cramjam", "grafanalib", "prometheus_api_client", "promql_parser", "pydantic", "requests", "rich", "yaml")
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({lacks}))
+import obs.cli.main, obs.cli.fake_engine, obs.cli.sidecar
+import obs.fake.generator, obs.fake.server, obs.fake.webhook, obs.fake.world, obs.sidecar.server
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.prometheus

@@ -227,8 +227,19 @@ def test_times_that_a_recorded_page_tells_are_moved_too() -> None:
     player = Player(RECORDINGS / "vllm-0.32-incident.tar.gz", 3e9)
     line = next(line for line in player.page().splitlines() if line.startswith("process_start_time_seconds"))
     assert 3e9 - 3600 < float(line.rpartition(" ")[2]) < 3e9
-    with pytest.raises(InputError, match="no target 'x'"):
-        Player(RECORDINGS / "vllm-0.32-incident.tar.gz", 0, target="x")
+
+
+def test_of_several_recorded_targets_one_is_chosen(tmp_path: Path) -> None:
+    for name, value in (("a", 1), ("b", 2)):
+        (tmp_path / name).mkdir()
+        for at in (1_796_000_000_000, 1_796_000_005_000):
+            (tmp_path / name / f"{at}.prom").write_text(f"m {value}\n")
+    (tmp_path / "targets.yaml").write_text('{a: {job: j, instance: "a:1"}, b: {job: j, instance: "b:1"}}')
+    assert Player(tmp_path, 0, target="b").page() == "m 2\n"
+    with pytest.raises(InputError, match="choose one with --target: a, b"):
+        Player(tmp_path, 0)
+    with pytest.raises(InputError, match="no target 'x'; it has: a, b"):
+        Player(tmp_path, 0, target="x")
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
