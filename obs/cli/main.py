@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sidecar": ("obs.cli.sidecar", "serve an engine's normalised signals beside it, for Prometheus, HPA and KEDA"),
     "simulate": ("obs.cli.simulate", "simulate replicas under an autoscaler, and compare scaling signals"),
     "doctor": ("obs.cli.doctor", "say what of the pack can and cannot work on your servers, and the mend for each"),
+    "fake-engine": ("obs.cli.fake_engine", "stand in for an inference server: real metrics pages, loads and faults to order"),
     "config": ("obs.cli.config", "show the effective configuration and the reason for each value"),
 }
 

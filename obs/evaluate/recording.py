@@ -153,10 +153,7 @@ def read(path: Path, *, job: str = "", instance: str = "") -> Recording:
         raise InputError(f"{path}: is a Prometheus data directory; this command needs scrapes, `obs eval` takes both")
     if path.is_file() and not _is_archive(path):
         return _read_timed(path, name, job, instance)
-    files = _folder(path) if path.is_dir() else _archive(path)
-    files = {key: body for key, body in files.items() if not any(part.startswith(".") for part in key.parts)}
-    root = _root(files)
-    files = {key.relative_to(root): body for key, body in files.items() if key.is_relative_to(root)}
+    files = _files(path)
     labels = _targets_yaml(path, files)
     by_folder: dict[str, list[Scrape]] = {}
     heads: exposition.Heads = {}
@@ -192,6 +189,28 @@ def read(path: Path, *, job: str = "", instance: str = "") -> Recording:
         targets.append(Target({**default, **labels[folder]}, tuple(scrapes)))
     _distinct(path, targets)
     return Recording(name, tuple(targets))
+
+
+def bodies(path: Path) -> dict[str, dict[int, bytes]]:
+    """The pages of a recording of scrapes as they were served: target ("" for a single one) -> unix milliseconds -> body.
+
+    Raises what ``read`` does: the recording is read first.
+    """
+    if not read(path).targets:
+        raise InputError(f"{path}: holds samples with times and no pages; give a recording of scrapes")
+    found: dict[str, dict[int, bytes]] = {}
+    for key, body in sorted(_files(path).items()):
+        if key.suffix == ".prom":
+            found.setdefault(key.parts[0] if len(key.parts) > 1 else "", {})[int(key.stem)] = body
+    return found
+
+
+def _files(path: Path) -> dict[PurePosixPath, bytes]:
+    """A recording's files by their path in it, hidden ones left out."""
+    files = _folder(path) if path.is_dir() else _archive(path)
+    files = {key: body for key, body in files.items() if not any(part.startswith(".") for part in key.parts)}
+    root = _root(files)
+    return {key.relative_to(root): body for key, body in files.items() if key.is_relative_to(root)}
 
 
 class Mixture:
