@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from obs.sidecar import estimate, window
@@ -347,13 +347,14 @@ class _Computation:
 
     def balance(self) -> tuple[float | None, str]:
         """Arrivals from what finished and what was added to the running and waiting requests."""
-        known = [point for point in self.recent
-                 if "finished" in point.totals and {"running", "waiting"} <= point.gauges.keys()]
-        if self.estimated:
-            known = [point for point in self.recent if "finished" in point.totals and "running" in point.gauges]
-        if len(known) < 2:
+        needed = {"running"} if self.estimated else {"running", "waiting"}
+
+        def known(points: Iterable[Point]) -> Point | None:
+            return next((one for one in points if "finished" in one.totals and needed <= one.gauges.keys()), None)
+
+        first, last = known(self.recent), known(reversed(self.recent))
+        if first is None or last is None or first is last:
             return None, "missing_metric"
-        first, last = known[0], known[-1]
         grown = sum(last.gauges.get(name, 0.0) - first.gauges.get(name, 0.0) for name in ("running", "waiting"))
         finished = last.totals["finished"] - first.totals["finished"]
         return max(0.0, (finished + grown) / (last.at - first.at)), ""

@@ -27,18 +27,25 @@ def tail(points: Sequence[Point], seconds: float, jitter: float = 0.0) -> Sequen
     return points[min(index, max(0, len(points) - 2)):]
 
 
+def ends(points: Sequence[Point], total: str) -> tuple[Point, Point] | None:
+    """The first and the last point that have a total; None when fewer than two do."""
+    first = next((one for one in points if total in one.totals), None)
+    last = next((one for one in reversed(points) if total in one.totals), None)
+    return (first, last) if first is not None and last is not None and first is not last else None
+
+
 def delta(points: Sequence[Point], total: str) -> float | None:
     """How much a total grew."""
-    known = [point.totals[total] for point in points if total in point.totals]
-    return known[-1] - known[0] if len(known) >= 2 else None
+    known = ends(points, total)
+    return known[1].totals[total] - known[0].totals[total] if known is not None else None
 
 
 def rate(points: Sequence[Point], total: str) -> float | None:
     """A total's growth per second."""
-    known = [point for point in points if total in point.totals]
-    if len(known) < 2 or known[-1].at <= known[0].at:
+    known = ends(points, total)
+    if known is None or known[1].at <= known[0].at:
         return None
-    return (known[-1].totals[total] - known[0].totals[total]) / (known[-1].at - known[0].at)
+    return (known[1].totals[total] - known[0].totals[total]) / (known[1].at - known[0].at)
 
 
 def quotient(points: Sequence[Point], above: str, below: str) -> float | None:
