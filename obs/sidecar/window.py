@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-_EPSILON = 1e-6
+EPSILON = 1e-6
 
 
 class Point(NamedTuple):
@@ -20,7 +21,7 @@ def tail(points: Sequence[Point], seconds: float, jitter: float = 0.0) -> Sequen
     """The points of the last ``seconds``, the newest included; never fewer than two while there are two."""
     if not points:
         return points
-    start = points[-1].at - seconds - jitter - _EPSILON
+    start = points[-1].at - seconds - jitter - EPSILON
     index = len(points) - 1
     while index > 0 and points[index - 1].at >= start:
         index -= 1
@@ -58,6 +59,21 @@ def mean(points: Sequence[Point], gauge: str) -> float | None:
     """A gauge's mean."""
     known = [point.gauges[gauge] for point in points if gauge in point.gauges]
     return sum(known) / len(known) if known else None
+
+
+def line(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The slope of (time, value) by least squares and its standard error; (0, 0) of fewer than four."""
+    count = len(values)
+    if count < 4:
+        return 0.0, 0.0
+    middle = sum(at for at, _ in values) / count
+    level = sum(value for _, value in values) / count
+    spread = sum((at - middle) ** 2 for at, _ in values)
+    if spread <= 0:
+        return 0.0, 0.0
+    found = sum((at - middle) * (value - level) for at, value in values) / spread
+    rest = sum((value - level - found * (at - middle)) ** 2 for at, value in values)
+    return found, math.sqrt(rest / (count - 2) / spread)
 
 
 def slope(points: Sequence[Point], gauge: str) -> float | None:

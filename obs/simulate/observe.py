@@ -73,10 +73,11 @@ def page(record: Record, capacity: int, started: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def settings(decode_capacity: float | None, interval: float, *, projected: bool = True) -> Settings:
+def settings(decode_capacity: float | None, interval: float, *, projected: bool = True,
+             itl_objective: float | None = None) -> Settings:
     """The sidecar's settings. Without ``projected`` it keeps no more history than its window takes: it only costs time."""
     given = Settings(engine="vllm", interval=interval,
-                     models={"*": ModelSettings(decode_capacity=decode_capacity)})
+                     models={"*": ModelSettings(decode_capacity=decode_capacity, itl_objective=itl_objective)})
     return given if projected else replace(given, slope_window=given.window, finish_window=given.window)
 
 
@@ -145,14 +146,17 @@ class _FastModel(Model):
         points, lengths, capacity = self._points, self._lengths, self._capacity
         last = records[-1]
         oldest = last.at - self._keep
+        learning = self._calibration
         for index, record in enumerate(records):
             step = not lengths or record.at - lengths[-1][0] >= _LENGTH_STEP
-            if not step and index + 1 < len(records) and records[index + 1].at < oldest:
+            if not step and learning is None and index + 1 < len(records) and records[index + 1].at < oldest:
                 continue  # no window reaches back to it
             # The engine's own sums will do where the sidecar counts from its first sample: signals are differences.
             point = Point(record.at, _Totals(record),
                           {"running": record.running, "waiting": record.waiting, "kv_max": record.usage,
                            "kv_mean": record.usage, "kv_capacity": capacity})
+            if learning is not None and points:
+                learning.feed(points[-1], point)
             if step:
                 self._append(point)
                 self._last = _READING
