@@ -191,6 +191,11 @@ class FastSidecar:
         self._model = _FastModel(given, capacity)
         self._age = given.age_limit
 
+    @property
+    def decode_capacity(self) -> tuple[float | None, str, str]:
+        """Tokens per second as told or learnt, where from, and why it is not known."""
+        return self._model.decode_capacity()
+
     def feed(self, records: Sequence[Record]) -> None:
         self._model.take(records)
 

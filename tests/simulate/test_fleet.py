@@ -31,12 +31,14 @@ def run(name: str, arrivals: list[Arrival], seconds: float, seed: int = 1, **set
 # --- the sidecar -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("projected", [True, False])
-def test_the_fast_sidecar_is_the_sidecar(projected: bool) -> None:
+@pytest.mark.parametrize("given", [
+    observe.settings(860.0, 1.0), observe.settings(860.0, 1.0, projected=False),
+    observe.settings(None, 1.0, itl_objective=0.06),
+], ids=["projected", "short", "learnt"])
+def test_the_fast_sidecar_is_the_sidecar(given: observe.Settings) -> None:
     """The same samples as text through the sidecar's own reader, and directly: every signal is equal, at each scrape."""
     arrivals = synthetic(bursts(1, 5, rise=30, hold=60, fall=30, period=180), CHAT, 240.0, 1)
     replica = Replica(ENGINE, 3.0, sample_interval=1.0, sample_phase=0.3)
-    given = observe.settings(860.0, 1.0, projected=projected)
     capacity = ENGINE.blocks * ENGINE.block
     wire, fast = observe.WireSidecar(given, capacity, 3.0), observe.FastSidecar(given, capacity)
     waiting = list(arrivals)
