@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from obs.alerts.thresholds import known_servers
+from obs.catalog.scaling import PRIMARY
 from obs.config import Config
 from obs.engines import BY_NAME as ENGINES
 from obs.model.rule import Alert, Group, NoData
@@ -15,7 +16,7 @@ from obs.recordings.rules import EngineRules
 UNLOADED = "unloaded"
 #: Why the signal to scale on may lack although the engine is well; other reasons are other alerts' or nobody's.
 _LACKING = ("invalid", "missing_metric", "no_capacity", "no_history")
-SCALE_ON = "llm_scaling_load_ratio"
+SCALE_ON = PRIMARY.metric
 
 _NO_PROBE = "Without the sidecar, or with --probe none, nobody asks Triton for its repository."
 _INDEX = "A new version directory of a loaded model is in Triton's index only once it is loaded or polled."

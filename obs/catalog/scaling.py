@@ -36,7 +36,7 @@ SIGNALS: tuple[ScalingSignal, ...] = (
                   "load over capacity at the SLO; 1 is full, so a higher target plans for broken objectives",
                   pod="llm_pod_load_ratio"),
     ScalingSignal("projected_load_ratio", "llm_scaling_projected_load_ratio", 1.0,
-                  "the load as it will be in 30 s; 1 is full"),
+                  "the load with its growth until a new pod could help; 1 is full", pod="llm_pod_projected_load_ratio"),
     ScalingSignal("saturation_ratio", "llm_scaling_saturation_ratio", 1.0,
                   "the fullest of KV cache, queue and slots over its own target; 1 is that target",
                   pod="llm_pod_saturation_ratio"),
@@ -61,8 +61,12 @@ UNBOUNDED = frozenset(
     name for signal in SIGNALS if signal.ratio and not signal.ends for name in (signal.metric, signal.pod) if name
 )
 
-TARGETS: dict[str, float] = {"load_ratio": 0.75}
-"""Where nothing is configured (see `obs simulate --compare` for how it was found)."""
+PRIMARY = BY_KEY["projected_load_ratio"]
+"""What we scale on unless told otherwise: of the signals compared, the one that holds the objectives for the fewest
+replicas with one target everywhere (docs/simulate.md)."""
+
+TARGETS: dict[str, float] = {PRIMARY.key: 0.85}
+"""Where nothing is configured. Found by `obs simulate --recommend --traces DIR`."""
 
 MIN_REPLICAS = 2
 """Resident: a pod needs minutes to load its model, and one alone has no spare."""

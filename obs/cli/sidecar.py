@@ -62,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--control-mode", "Triton's model control mode, which it does not tell: shown in triton_server_info", "",
          choices=("", "none", "poll", "explicit"))
     flag("--decode-capacity", "decode tokens per second at the SLO, from a load test", None, float, metavar="TOKENS")
+    flag("--itl-objective", "without --decode-capacity: learn one that keeps this mean gap between tokens", None, float,
+         metavar="SECONDS")
     flag("--kv-capacity-tokens", "KV-cache capacity, where the engine does not tell it", None, float, metavar="TOKENS")
     flag("--slots", "most requests that run at once, where the engine does not tell it", None, float, metavar="N")
     flag("--models-file", "JSON with these and more per model (see exporters/sidecar/README.md)", "", metavar="FILE")
@@ -121,7 +123,7 @@ def _settings(args: argparse.Namespace) -> Settings:
 
     models = read_models(Path(args.models_file)) if args.models_file else {}
     common = models.get("*", ModelSettings())
-    for name in ("decode_capacity", "kv_capacity_tokens", "slots"):
+    for name in ("decode_capacity", "itl_objective", "kv_capacity_tokens", "slots"):
         value = getattr(args, name)
         if value is not None:
             if not value > 0:

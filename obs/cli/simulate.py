@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from obs.simulate.scenarios import Scenario
 
 DEFAULT_SEEDS = 5
-RECOMMENDED_FOR = "load"
+RECOMMENDED_FOR = "projected"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from obs.catalog.scaling import PRIMARY, TARGETS
 from obs.config import Config
 from obs.dashboards import panels
 from obs.dashboards.panels import House
@@ -255,10 +256,10 @@ def _sidecar(h: House) -> tuple[Panel, ...]:
     return (
         *panels.ratio(
             "Load to scale on",
-            [query("llm_scaling_load_ratio", "now"), query("llm_scaling_projected_load_ratio", "in 30 s")],
+            [query("llm_scaling_load_ratio", "now"), query("llm_scaling_projected_load_ratio", "projected")],
             "llm_scaling_load_ratio of each pod, the larger of KV-cache usage and decode demand: 100 % (line) is full at the "
-            "SLO, more is possible. Autoscalers aim at 75 %. Without a configured decode capacity it is the KV cache "
-            "alone and misses decode-bound load.",
+            f"SLO, more is possible. Autoscalers hold the projected one at {TARGETS[PRIMARY.key]:.0%}. Without a decode "
+            "capacity (configured or learnt) it is the KV cache alone and misses decode-bound load.",
             thresholds=(Threshold(1.0),), no_value=gone,
         ),
         *panels.ratio(

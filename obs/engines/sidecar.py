@@ -15,7 +15,7 @@ _ENGINES = ("vllm", "triton_vllm", "triton_trtllm", "trtllm_serve", "sglang", "t
 _VALUES = {"engine": (*_ENGINES, "unknown")}
 _SOURCES = ("engine", "engine_at_finish", "iterations", "estimate", "config")
 _WITHHELD = ("down", "stale", "not_ready", "sleeping", "stalled", "warming", "missing_metric", "invalid", "no_capacity",
-             "no_history", "no_observations", "not_growing")
+             "calibrating", "no_history", "no_observations", "not_growing")
 _FAILURES = ("refused", "timeout", "network", "tls", "redirect", "http_status", "too_large", "bad_encoding", "truncated",
              "empty", "html", "json", "garbled", "unknown_engine", "missing_family")
 _model = partial(Metric, labels=("engine", "model_name"), values=_VALUES, evidence="documented",
@@ -28,7 +28,7 @@ _triton = partial(Metric, evidence="documented", source="obs/sidecar, from Trito
 #: signal -> the engines (as in the label ``engine``) for which the sidecar's figure is computed from others: they hide it.
 ESTIMATED = dict.fromkeys(("requests_running", "requests_waiting", "kv_cache_usage"), ("triton_vllm",))
 
-_CAPACITY = "a decode capacity (--decode-capacity or --models-file)"
+_CAPACITY = "a decode capacity (--decode-capacity or --models-file, or learnt for --itl-objective)"
 
 ENGINE = Engine(
     name="sidecar",
@@ -39,7 +39,7 @@ ENGINE = Engine(
     metrics=(
         # --- scaling --------------------------------------------------------------------------
         _model("llm_scaling_load_ratio", "gauge", "ratio",
-               "Load over capacity at the SLO, the signal to scale on: the larger of KV-cache usage and decode demand. "
+               "Load over capacity at the SLO: the larger of KV-cache usage and decode demand. "
                "1 is full; more is possible."),
         _model("llm_scaling_saturation_ratio", "gauge", "ratio",
                "The fullest of KV cache, waiting requests and slots, each over its target (0.8, 5 and 0.9 unless "
@@ -51,8 +51,11 @@ ENGINE = Engine(
                "KV-cache usage plus what the waiting requests will need (prompt and half an answer each) over the "
                "capacity in tokens; can exceed 1."),
         _model("llm_scaling_projected_load_ratio", "gauge", "ratio",
-               "Load as it will be in 30 s: KV cache and decode demand with their growth over the last 60 s."),
+               "The signal to scale on: the load with its growth of the last 60 s, that of the KV cache drawn on for 30 s, "
+               "that of arrivals, as far as it is sure, for 120 s. 1 is full; more is possible."),
         _engine("llm_pod_load_ratio", "gauge", "ratio", "The highest llm_scaling_load_ratio of the pod's models."),
+        _engine("llm_pod_projected_load_ratio", "gauge", "ratio",
+                "The highest llm_scaling_projected_load_ratio of the pod's models."),
         _engine("llm_pod_saturation_ratio", "gauge", "ratio",
                 "The highest llm_scaling_saturation_ratio of the pod's models."),
         # --- KV cache -------------------------------------------------------------------------
@@ -95,14 +98,14 @@ ENGINE = Engine(
         _model("llm_decode_throughput_instant_tokens_per_second", "gauge", "tokens/s",
                "Generated tokens per second between the last two samples."),
         _model("llm_decode_throughput_ratio", "gauge", "ratio",
-               "Decode throughput over decode capacity. It levels off at saturation: scale on llm_scaling_load_ratio.",
+               "Decode throughput over decode capacity. It levels off at saturation: scale on arrivals.",
                enabled_by=_CAPACITY),
         _model("llm_prefill_throughput_tokens_per_second", "gauge", "tokens/s",
                "Prompt tokens computed per second over 15 s, those from the prefix cache left out."),
         _model("llm_decode_capacity_tokens_per_second", "gauge", "tokens/s",
-               "The decode capacity at the SLO that the ratios use, as configured.", enabled_by=_CAPACITY),
+               "The decode capacity at the SLO that the ratios use, as configured or learnt.", enabled_by=_CAPACITY),
         _model("llm_decode_capacity_info", "info", "1", "Where the decode capacity comes from.",
-               labels=("engine", "model_name", "source"), values={**_VALUES, "source": ("config", "profile")},
+               labels=("engine", "model_name", "source"), values={**_VALUES, "source": ("config", "profile", "calibrated")},
                enabled_by=_CAPACITY),
         # --- latency --------------------------------------------------------------------------
         _model("llm_time_to_first_token_mean_seconds", "gauge", "s", "Mean time to first token of the last 15 s."),

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from obs.sidecar import estimate, window
+from obs.sidecar.calibrate import Calibration
 from obs.sidecar.counters import Total
 from obs.sidecar.dialects import Reading
 from obs.sidecar.estimate import Lengths
@@ -26,9 +27,15 @@ LEAK_SECONDS = 300.0
 INVALID_SAMPLES = 3
 MIN_SLOPE = 0.0005
 MAX_EXHAUSTION = 3600.0
+GROWTH_DOUBT = 1.5
+"""Standard errors that are taken off the growth of arrivals before it is believed."""
+_GROWTH_STEP = 5.0
 _FINISH_PATIENCE = 10
 JITTER_SLACK = 0.25
 """A window reaches back this share of an interval further, so that jitter does not change how many samples it has."""
+
+LEARNT = "calibrated"
+"""The source of a decode capacity that was learnt: see obs/sidecar/calibrate.py."""
 
 #: Why a signal is withheld: the values of ``llm_signal_info{reason}``.
 WITHHELD: dict[str, str] = {
@@ -41,6 +48,7 @@ WITHHELD: dict[str, str] = {
     "missing_metric": "the engine does not serve what it takes",
     "invalid": "the engine served NaN, infinity, or a number out of range, several times in a row",
     "no_capacity": "a capacity is needed that neither the engine nor the configuration gives",
+    "calibrating": "the decode capacity is being learnt: more samples with tokens are needed",
     "no_history": "more samples or more finished requests are needed",
     "no_observations": "nothing was observed in the window",
     "not_growing": "the KV cache does not fill up",
@@ -111,6 +119,9 @@ class Model:
         self._waiting_base: float | None = None
         self._iteration_tokens = 0.0
         self._generating_before: float | None = None
+        self._calibration: Calibration | None = None
+        if self._given.decode_capacity is None and self._given.itl_objective is not None and engine != "triton":
+            self._calibration = Calibration()
 
     # --- feeding --------------------------------------------------------------------------------
 
@@ -126,6 +137,8 @@ class Model:
             gauges["slots"] = self._given.slots
         if self._given.kv_capacity_tokens is not None:
             gauges["kv_capacity"] = self._given.kv_capacity_tokens
+        if self._calibration is not None and self._points and not reading.at_finish:
+            self._calibration.feed(self._points[-1], Point(at, totals, gauges))
         self._append(Point(at, totals, gauges))
         for name in ("kv_max", "running", "waiting"):
             self._invalid[name] = self._invalid.get(name, 0) + 1 if name in reading.invalid else 0
@@ -242,6 +255,18 @@ class Model:
             return self._lengths_of(raw, self._last.buckets if self._last is not None else {})
         return Lengths(self._given.input_tokens, self._given.output_tokens)
 
+    def decode_capacity(self) -> tuple[float | None, str, str]:
+        """Decode tokens per second at the SLO, where from, and why it is not known."""
+        given = self._given
+        if given.decode_capacity is not None:
+            return given.decode_capacity, given.decode_capacity_source, ""
+        if self._calibration is None or given.itl_objective is None or not self._points:
+            return None, "", "no_capacity"
+        lengths, gauges = self.lengths(), self._points[-1].gauges
+        found = self._calibration.capacity(given.itl_objective, lengths.input, lengths.output,
+                                           gauges.get("kv_capacity"), gauges.get("slots"))
+        return found, LEARNT, "calibrating"
+
     def _lengths_of(self, totals: Mapping[str, float], buckets: Mapping[float, float]) -> Lengths:
         outputs = totals.get("output_length_count", 0.0)
         inputs = totals.get("input_length_count", 0.0)
@@ -296,8 +321,10 @@ class _Computation:
         self.recent = window.tail(self.history, settings.window, self.slack)
         self.latest = self.history[-1]
         self.lengths = model.lengths()
+        self.capacity, self.capacity_source, self.no_capacity = model.decode_capacity()
         self.estimated = model.engine == "triton_vllm"
         self.state = "estimate" if self.estimated else "engine"
+        self.demand_source = "estimate" if self.capacity_source == LEARNT else "config"
         self.found: dict[str, Signal] = {}
 
     def all(self) -> Sequence[Signal]:
@@ -347,16 +374,24 @@ class _Computation:
 
     def balance(self) -> tuple[float | None, str]:
         """Arrivals from what finished and what was added to the running and waiting requests."""
-        known = [point for point in self.recent
-                 if "finished" in point.totals and {"running", "waiting"} <= point.gauges.keys()]
-        if self.estimated:
-            known = [point for point in self.recent if "finished" in point.totals and "running" in point.gauges]
-        if len(known) < 2:
+        first = next((one for one in self.recent if self.counts(one)), None)
+        last = next((one for one in reversed(self.recent) if self.counts(one)), None)
+        if first is None or last is None or first is last:
             return None, "missing_metric"
-        first, last = known[0], known[-1]
+        return max(0.0, self.arrived(first, last) / (last.at - first.at)), ""
+
+    def counts(self, point: Point) -> bool:
+        """Whether arrivals can be told at a point."""
+        if "arrivals" in self.latest.totals:
+            return "arrivals" in point.totals
+        return "finished" in point.totals and "running" in point.gauges and (self.estimated or "waiting" in point.gauges)
+
+    def arrived(self, first: Point, last: Point) -> float:
+        """Requests that came between two such points: counted, or what finished plus what running and waiting grew."""
+        if "arrivals" in self.latest.totals:
+            return last.totals["arrivals"] - first.totals["arrivals"]
         grown = sum(last.gauges.get(name, 0.0) - first.gauges.get(name, 0.0) for name in ("running", "waiting"))
-        finished = last.totals["finished"] - first.totals["finished"]
-        return max(0.0, (finished + grown) / (last.at - first.at)), ""
+        return last.totals["finished"] - first.totals["finished"] + grown
 
     def kv_cache(self) -> None:
         lacking = "no_capacity" if self.estimated and self.given.kv_capacity_tokens is None else "missing_metric"
@@ -400,9 +435,9 @@ class _Computation:
         else:
             self.put("llm_decode_throughput_instant_tokens_per_second", window.rate(last, "iteration_tokens"),
                      "missing_metric", "iterations")
-        capacity = self.given.decode_capacity
+        capacity = self.capacity
         self.put("llm_decode_throughput_ratio", decode / capacity if capacity and decode is not None else None,
-                 "missing_metric" if capacity else "no_capacity", "config")
+                 "missing_metric" if capacity else self.no_capacity, self.demand_source)
         prefill, source = window.rate(self.recent, "computed_prompt"), "engine"
         if prefill is None:
             # at finish, prompt and cached tokens are counted together too
@@ -423,14 +458,14 @@ class _Computation:
             self.put(name, value, "no_observations" if served else "missing_metric")
 
     def demand(self) -> None:
-        capacity, output = self.given.decode_capacity, self.lengths.output
+        capacity, output = self.capacity, self.lengths.output
         arrivals = self.value("llm_request_arrivals_per_second")
         demand: float | None = None
-        reason = "no_capacity" if not capacity else "no_history" if output is None else "missing_metric"
+        reason = self.no_capacity if not capacity else "no_history" if output is None else "missing_metric"
         if capacity and output is not None and arrivals is not None:
             backlog = (self.waiting or 0.0) * output / self.settings.backlog_seconds
             demand = (arrivals * output + backlog) / capacity
-        self.put("llm_scaling_decode_demand_ratio", demand, reason, "config")
+        self.put("llm_scaling_decode_demand_ratio", demand, reason, self.demand_source)
         size = self.latest.gauges.get("kv_capacity")
         kv_demand: float | None = None
         if self.kv is None:
@@ -449,7 +484,7 @@ class _Computation:
         demand = self.value("llm_scaling_decode_demand_ratio")
         axes = [axis for axis in (self.kv, demand) if axis is not None]
         reason = self.found["llm_kv_cache_usage_ratio"].reason or "missing_metric"
-        source = "config" if demand is not None and demand == max(axes) else self.state
+        source = self.demand_source if demand is not None and demand == max(axes) else self.state
         self.put("llm_scaling_load_ratio", max(axes, default=None), reason, source)
         self.put("llm_scaling_projected_load_ratio", *self.projected(demand), source)
         slots = self.latest.gauges.get("slots")
@@ -463,30 +498,32 @@ class _Computation:
         self.put("llm_scaling_saturation_ratio", max(known, default=None), reason, self.state)
 
     def projected(self, demand: float | None) -> tuple[float | None, str]:
-        ahead = self.settings.projection_seconds
-        span = self.settings.slope_window
-        if self.latest.at - self.history[0].at < span - 1.5 * self.settings.interval:
-            return None, "no_history"
+        """The load with the growth that is sure: none yet in a history shorter than the slopes' window."""
+        points = window.tail(self.history, self.settings.slope_window)
+        grown = points[-1].at - points[0].at >= self.settings.slope_window - 1.5 * self.settings.interval
         axes = []
         if self.kv is not None:
-            axes.append(self.kv + max(0.0, self.kv_slope or 0.0) * ahead)
-        if demand is not None and self.given.decode_capacity and self.lengths.output:
-            growth = self.arrivals_growth(window.tail(self.history, span))
-            axes.append(demand + max(0.0, growth) * ahead * self.lengths.output / self.given.decode_capacity)
+            growth = max(0.0, self.kv_slope or 0.0) if grown else 0.0
+            axes.append(self.kv + growth * self.settings.projection_seconds)
+        if demand is not None and self.capacity and self.lengths.output:
+            growth = self.arrivals_growth(points) if grown else 0.0
+            axes.append(demand + growth * self.settings.start_up_seconds * self.lengths.output / self.capacity)
         return max(axes, default=None), "missing_metric"
 
     def arrivals_growth(self, points: Sequence[Point]) -> float:
-        """Growth of the arrival rate per second: that of the second half less that of the first."""
-        middle = len(points) // 2
-        halves = []
-        for half in (points[: middle + 1], points[middle:]):
-            rate = window.rate(half, "arrivals")
-            if rate is None:
-                self_recent, self.recent = self.recent, half
-                rate, _ = self.balance()
-                self.recent = self_recent
-            if rate is None:
-                return 0.0
-            halves.append(rate)
-        seconds = (points[-1].at - points[0].at) / 2
-        return (halves[1] - halves[0]) / seconds if seconds > 0 else 0.0
+        """By how much the arrival rate surely grows, per second: the slope less a good standard error of it; never below 0.
+
+        Arrivals come in bunches. Drawn on for a start-up time their chance alone would double the load; a ramp stands out.
+        """
+        rates = []
+        begin: Point | None = None
+        for point in points:
+            if not self.counts(point):
+                continue
+            if begin is None:
+                begin = point
+            elif point.at - begin.at >= _GROWTH_STEP - window.EPSILON:
+                rates.append(((begin.at + point.at) / 2, self.arrived(begin, point) / (point.at - begin.at)))
+                begin = point
+        slope, error = window.line(rates)
+        return max(0.0, slope - GROWTH_DOUBT * error)

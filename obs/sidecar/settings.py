@@ -20,6 +20,8 @@ class ModelSettings:
     decode_capacity: float | None = None
     """Decode tokens per second at the SLO, from a load test. Learning it as "the most seen" overstates it 1.6 to 2 times."""
     decode_capacity_source: Literal["config", "profile"] = "config"
+    itl_objective: float | None = None
+    """Mean gap between tokens that is still good, seconds: without a decode capacity one is learnt for it."""
     kv_capacity_tokens: float | None = None
     """KV-cache capacity, for engines that do not export it."""
     slots: float | None = None
@@ -48,6 +50,9 @@ class Settings:
     backlog_seconds: float = 30.0
     """In this time the waiting requests should be done."""
     projection_seconds: float = 30.0
+    """So far ahead the KV cache's growth is drawn."""
+    start_up_seconds: float = 120.0
+    """So far ahead the arrivals' growth is drawn: as long as a new pod takes to help."""
     stalled_samples: int = 30
     """So many samples without progress while requests are there: the numbers are suspect, and withheld."""
     target_kv: float = 0.8
@@ -81,7 +86,7 @@ class Settings:
         return replace(common, **told)
 
 
-_NUMBERS = ("decode_capacity", "kv_capacity_tokens", "slots", "input_tokens", "output_tokens")
+_NUMBERS = ("decode_capacity", "itl_objective", "kv_capacity_tokens", "slots", "input_tokens", "output_tokens")
 
 
 def read_models(path: Path) -> dict[str, ModelSettings]:

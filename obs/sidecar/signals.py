@@ -26,7 +26,11 @@ NAME_LENGTH = 256
 """A model with a longer name is not followed: the name would be in every one of its series."""
 
 #: The pod's own composites: the highest of its models.
-POD = {"llm_pod_load_ratio": "llm_scaling_load_ratio", "llm_pod_saturation_ratio": "llm_scaling_saturation_ratio"}
+POD = {
+    "llm_pod_load_ratio": "llm_scaling_load_ratio",
+    "llm_pod_projected_load_ratio": "llm_scaling_projected_load_ratio",
+    "llm_pod_saturation_ratio": "llm_scaling_saturation_ratio",
+}
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,7 @@ class Signals:
             signals: Sequence[Signal] = model.withhold(withheld or "missing_metric")
         else:
             signals = model.signals
-        given = self.settings.model(model.name)
+        capacity, source, _ = model.decode_capacity()
         available = not withheld and not gone
         return ModelState(
             engine=model.engine,
@@ -188,8 +192,8 @@ class Signals:
             counters=dict(model.counters),
             waiting_by_reason=dict(model.waiting_by_reason) if available and not model.suspect else {},
             suspect=model.suspect and available,
-            decode_capacity=given.decode_capacity,
-            decode_capacity_source=given.decode_capacity_source,
+            decode_capacity=capacity,
+            decode_capacity_source=source,
         )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-_EPSILON = 1e-6
+EPSILON = 1e-6
 
 
 class Point(NamedTuple):
@@ -20,25 +21,32 @@ def tail(points: Sequence[Point], seconds: float, jitter: float = 0.0) -> Sequen
     """The points of the last ``seconds``, the newest included; never fewer than two while there are two."""
     if not points:
         return points
-    start = points[-1].at - seconds - jitter - _EPSILON
+    start = points[-1].at - seconds - jitter - EPSILON
     index = len(points) - 1
     while index > 0 and points[index - 1].at >= start:
         index -= 1
     return points[min(index, max(0, len(points) - 2)):]
 
 
+def ends(points: Sequence[Point], total: str) -> tuple[Point, Point] | None:
+    """The first and the last point that have a total; None when fewer than two do."""
+    first = next((one for one in points if total in one.totals), None)
+    last = next((one for one in reversed(points) if total in one.totals), None)
+    return (first, last) if first is not None and last is not None and first is not last else None
+
+
 def delta(points: Sequence[Point], total: str) -> float | None:
     """How much a total grew."""
-    known = [point.totals[total] for point in points if total in point.totals]
-    return known[-1] - known[0] if len(known) >= 2 else None
+    known = ends(points, total)
+    return known[1].totals[total] - known[0].totals[total] if known is not None else None
 
 
 def rate(points: Sequence[Point], total: str) -> float | None:
     """A total's growth per second."""
-    known = [point for point in points if total in point.totals]
-    if len(known) < 2 or known[-1].at <= known[0].at:
+    known = ends(points, total)
+    if known is None or known[1].at <= known[0].at:
         return None
-    return (known[-1].totals[total] - known[0].totals[total]) / (known[-1].at - known[0].at)
+    return (known[1].totals[total] - known[0].totals[total]) / (known[1].at - known[0].at)
 
 
 def quotient(points: Sequence[Point], above: str, below: str) -> float | None:
@@ -51,6 +59,21 @@ def mean(points: Sequence[Point], gauge: str) -> float | None:
     """A gauge's mean."""
     known = [point.gauges[gauge] for point in points if gauge in point.gauges]
     return sum(known) / len(known) if known else None
+
+
+def line(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The slope of (time, value) by least squares and its standard error; (0, 0) of fewer than four."""
+    count = len(values)
+    if count < 4:
+        return 0.0, 0.0
+    middle = sum(at for at, _ in values) / count
+    level = sum(value for _, value in values) / count
+    spread = sum((at - middle) ** 2 for at, _ in values)
+    if spread <= 0:
+        return 0.0, 0.0
+    found = sum((at - middle) * (value - level) for at, value in values) / spread
+    rest = sum((value - level - found * (at - middle)) ** 2 for at, value in values)
+    return found, math.sqrt(rest / (count - 2) / spread)
 
 
 def slope(points: Sequence[Point], gauge: str) -> float | None:

@@ -293,7 +293,10 @@ class Fleet:
                               sample_phase=settings.sample * self._dice.random())
         if sampled:
             assert self.policy is not None
-            given = observe.settings(settings.decode_capacity, settings.sample, projected=self.policy.needs_history)
+            learns = self.policy.learns
+            given = observe.settings(None if learns else settings.decode_capacity, settings.sample,
+                                     projected=self.policy.needs_history,
+                                     itl_objective=settings.slo.itl if learns else None)
             capacity = pod.engine.blocks * pod.engine.block
             pod.sidecar = (observe.WireSidecar(given, capacity, now) if settings.wire
                            else observe.FastSidecar(given, capacity))

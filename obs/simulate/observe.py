@@ -10,7 +10,7 @@ Two ways, with equal results (a test holds them together):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Protocol
@@ -57,6 +57,7 @@ _TOTALS = (
 _TOTAL_NAMES = tuple(name for name, _ in _TOTALS)
 _LENGTH_STEP = 5.0
 """The sidecar's own step of its length history; a test holds both sidecars together."""
+_PLACES = {name: Record._fields.index(field) for name, field in _TOTALS}
 _totals_of = itemgetter(*(Record._fields.index(field) for _, field in _TOTALS))
 
 
@@ -72,10 +73,11 @@ def page(record: Record, capacity: int, started: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def settings(decode_capacity: float | None, interval: float, *, projected: bool = True) -> Settings:
+def settings(decode_capacity: float | None, interval: float, *, projected: bool = True,
+             itl_objective: float | None = None) -> Settings:
     """The sidecar's settings. Without ``projected`` it keeps no more history than its window takes: it only costs time."""
     given = Settings(engine="vllm", interval=interval,
-                     models={"*": ModelSettings(decode_capacity=decode_capacity)})
+                     models={"*": ModelSettings(decode_capacity=decode_capacity, itl_objective=itl_objective)})
     return given if projected else replace(given, slope_window=given.window, finish_window=given.window)
 
 
@@ -108,6 +110,27 @@ class WireSidecar:
                 if signal.value is not None}
 
 
+class _Totals(Mapping[str, float]):
+    """A Record's sums under the sidecar's names, without a dictionary for each sample: few of them are ever read."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def __getitem__(self, name: str) -> float:
+        return self._record[_PLACES[name]]
+
+    def __contains__(self, name: object) -> bool:
+        return name in _PLACES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
 class _FastModel(Model):
     """A Model that takes many samples and computes once."""
 
@@ -120,18 +143,25 @@ class _FastModel(Model):
         """The samples of one scrape interval, in order of time."""
         if not records:
             return
-        points, lengths = self._points, self._lengths
-        for record in records:
+        points, lengths, capacity = self._points, self._lengths, self._capacity
+        last = records[-1]
+        oldest = last.at - self._keep
+        learning = self._calibration
+        for index, record in enumerate(records):
+            step = not lengths or record.at - lengths[-1][0] >= _LENGTH_STEP
+            if not step and learning is None and index + 1 < len(records) and records[index + 1].at < oldest:
+                continue  # no window reaches back to it
             # The engine's own sums will do where the sidecar counts from its first sample: signals are differences.
-            point = Point(record.at, dict(zip(_TOTAL_NAMES, _totals_of(record), strict=True)),
+            point = Point(record.at, _Totals(record),
                           {"running": record.running, "waiting": record.waiting, "kv_max": record.usage,
-                           "kv_mean": record.usage, "kv_capacity": self._capacity})
-            if lengths and record.at - lengths[-1][0] < _LENGTH_STEP:
-                points.append(point)  # what _append would do, but for throwing away what is too old
-            else:
+                           "kv_mean": record.usage, "kv_capacity": capacity})
+            if learning is not None and points:
+                learning.feed(points[-1], point)
+            if step:
                 self._append(point)
                 self._last = _READING
-        last = records[-1]
+            else:
+                points.append(point)  # what _append would do, but for throwing away what is too old
         for name, raw in zip(_TOTAL_NAMES, _totals_of(last), strict=True):
             self._totals.setdefault(name, Total()).raw = raw
         self._notice(records)
@@ -142,11 +172,12 @@ class _FastModel(Model):
 
     def _notice(self, records: Iterable[Record]) -> None:
         """Whether requests make progress: as the sidecar watches it, for each sample."""
+        before, still = self._progress, self._still
         for record in records:
-            busy = record.running + record.waiting > 0
             progress = (record.generation, record.prompt, record.computed)
-            self._still = self._still + 1 if busy and progress == self._progress else 0
-            self._progress = progress
+            still = still + 1 if progress == before and record.running + record.waiting > 0 else 0
+            before = progress
+        self._progress, self._still = before, still
         self.suspect = self._still >= self._settings.stalled_samples
 
 
@@ -159,6 +190,11 @@ class FastSidecar:
     def __init__(self, given: Settings, capacity: int) -> None:
         self._model = _FastModel(given, capacity)
         self._age = given.age_limit
+
+    @property
+    def decode_capacity(self) -> tuple[float | None, str, str]:
+        """Tokens per second as told or learnt, where from, and why it is not known."""
+        return self._model.decode_capacity()
 
     def feed(self, records: Sequence[Record]) -> None:
         self._model.take(records)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from obs.catalog.scaling import PRIMARY, TARGETS
 from obs.errors import InputError
 from obs.simulate.hpa import Behavior, Policy, Rules
 
@@ -13,7 +14,9 @@ KV = "vllm:kv_cache_usage_perc"
 RUNNING = "vllm:num_requests_running"
 EPP = "epp_saturation_ratio"
 LOAD = "llm_scaling_load_ratio"
-PROJECTED = "llm_scaling_projected_load_ratio"
+PROJECTED = PRIMARY.metric
+TARGET = TARGETS[PRIMARY.key]
+"""What our manifests ask for."""
 THROUGHPUT = "llm_decode_throughput_ratio"
 KV_DEMAND = "llm_scaling_kv_demand_ratio"
 
@@ -40,6 +43,8 @@ class ScalePolicy:
     grid: tuple[float, ...] = ()
     """Targets of a sweep, of the first metric."""
     behavior: Behavior = field(default=BEHAVIOR)
+    learns: bool = False
+    """The sidecar is not told the decode capacity but learns it, for the ITL objective."""
 
     def scaled(self, target: float) -> ScalePolicy:
         """The policy at another target."""
@@ -63,6 +68,7 @@ class ScalePolicy:
 
 
 _RATIOS = (0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
+_PROJECTED = (0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 POLICIES: dict[str, ScalePolicy] = {
     policy.name: policy
@@ -81,8 +87,10 @@ POLICIES: dict[str, ScalePolicy] = {
         ScalePolicy("load", "load ratio 0.75", (Metric(LOAD, 0.75),), "obs sidecar: max(KV usage, decode demand)", _RATIOS),
         ScalePolicy("load+decode", "load 0.75, decode throughput 0.75", (Metric(LOAD, 0.75), Metric(THROUGHPUT, 0.75)),
                     "obs sidecar, two metrics: the larger proposal", _RATIOS),
-        ScalePolicy("projected", "projected load 0.85", (Metric(PROJECTED, 0.85),),
-                    "obs sidecar: load 30 s ahead", (0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)),
+        ScalePolicy("projected", f"projected load {TARGET:g}", (Metric(PROJECTED, TARGET),),
+                    "obs sidecar: the load with its growth until a new pod could help", _PROJECTED),
+        ScalePolicy("learnt", f"projected load {TARGET:g}, capacity learnt", (Metric(PROJECTED, TARGET),),
+                    "obs sidecar: the same, told only the ITL objective", _PROJECTED, learns=True),
         ScalePolicy("kv-demand", "KV demand 0.8", (Metric(KV_DEMAND, 0.8),),
                     "obs sidecar: KV usage plus what the queue will take (where the decode capacity is unknown)",
                     (0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9)),
@@ -90,7 +98,7 @@ POLICIES: dict[str, ScalePolicy] = {
                     (8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80)),
     )
 }
-COMPARED = ("gpu", "queue", "kv-0.8", "kv-0.5", "llm-d", "load", "load+decode")
+COMPARED = ("gpu", "queue", "kv-0.8", "kv-0.5", "llm-d", "load", "load+decode", "projected", "learnt")
 """Those that ``--compare`` runs unless told otherwise."""
 
 

@@ -19,7 +19,7 @@ import yaml
 from obs.alerts.registry import all_groups
 from obs.build import render_all, write
 from obs.catalog import platform
-from obs.catalog.scaling import SIGNALS
+from obs.catalog.scaling import PRIMARY, SIGNALS, TARGETS
 from obs.config import parse_config
 from obs.engines import metric_owners
 from obs.promql import duration
@@ -398,8 +398,8 @@ def test_an_empty_section_is_one_line() -> None:
 
 def test_every_setting_is_shown_with_its_reason() -> None:
     rows = {row.path: row for row in parse_config(EXAMPLE, "my.yaml").settings()}
-    assert rows["autoscaling.ml/llama.targets.load_ratio"].value == "0.75"
-    assert rows["autoscaling.ml/llama.targets.load_ratio"].origin == "default"
+    assert rows["autoscaling.ml/llama.targets.projected_load_ratio"].value == f"{TARGETS[PRIMARY.key]:g}"
+    assert rows["autoscaling.ml/llama.targets.projected_load_ratio"].origin == "default"
     assert rows["autoscaling.ml/mistral.targets.saturation_ratio"].origin == "my.yaml"
     assert rows["autoscaling.ml/qwen.scale_down_stabilization"].value == duration(900)
     assert rows["autoscaling.prometheus"].origin == "my.yaml"

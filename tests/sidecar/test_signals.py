@@ -342,6 +342,41 @@ def test_exhaustion_and_projection() -> None:
     assert pod.reason("llm_kv_cache_exhaustion_seconds") == "not_growing"
 
 
+def ramp(start: float, growth: float, noise: float, seed: int = 1) -> tuple[float, float]:
+    """Load and projected load after 90 s in which arrivals grow by ``growth`` a second, with ``noise`` of their own."""
+    dice = random.Random(seed)
+    pod = Pod(model=ModelSettings(decode_capacity=1000, output_tokens=50))
+    running = arrived = 0.0
+    for second in range(90):
+        arrived += max(0.0, dice.gauss(start + growth * second, noise))
+        running = arrived  # nobody finishes: arrivals are what running grew
+        pod.feed(vllm(round(running), 0, 0.1, generation=second))
+    load, projected = pod[LOAD_RATIO], pod["llm_scaling_projected_load_ratio"]
+    assert load is not None
+    assert projected is not None
+    return load, projected
+
+
+def test_a_ramp_is_drawn_on_for_a_start_up_time() -> None:
+    load, projected = ramp(4.0, 0.1, 0.0)
+    assert projected - load == pytest.approx(0.1 * 120 * 50 / 1000, rel=0.15)  # the slope's doubt is rounding only
+
+
+def test_chance_is_not_drawn_on() -> None:
+    """Steady arrivals that vary by half: what half-minute means would show as growth is mostly not believed."""
+    grown = [projected - load for load, projected in (ramp(6.0, 0.0, 3.0, seed) for seed in range(20))]
+    assert min(grown) >= 0.0
+    assert sum(one < 0.05 for one in grown) >= 16
+    assert statistics.mean(grown) < 0.05
+
+
+def test_a_young_history_has_no_growth() -> None:
+    pod = Pod()
+    for second in range(30):
+        pod.feed(vllm(kv=0.01 * second, generation=second))
+    assert pod["llm_scaling_projected_load_ratio"] == pod[LOAD_RATIO]
+
+
 def test_prefill_leaves_cached_tokens_out() -> None:
     """prompt +2488, cached +2128, generation +80 in 10 s: decode 8/s, prefill computed 36/s."""
     pod = Pod()
@@ -396,6 +431,7 @@ def test_several_models_in_one_pod() -> None:
     snapshot = signals.snapshot(2.0)
     assert [model.name for model in snapshot.models] == ["a", "b"]
     assert snapshot.pod["llm_pod_load_ratio"] == pytest.approx(0.7)
+    assert snapshot.pod["llm_pod_projected_load_ratio"] == pytest.approx(0.7)
 
 
 def test_triton_page_with_both_kinds_of_model() -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from obs.cli.main import main
-from obs.simulate import compare, report, stats
+from obs.simulate import compare, observe, report, stats
+from obs.simulate.arrivals import constant, synthetic
 from obs.simulate.compare import Outcome, Row
+from obs.simulate.engine import Replica, Request
 from obs.simulate.policies import POLICIES, policy
-from obs.simulate.profile import capacity
+from obs.simulate.profile import WANTED, load_test
 from obs.simulate.scenarios import CHAT, REGIMES, SCENARIOS
 
 TRACE = Path(__file__).parents[1] / "data" / "traces" / "azure-llm-2023-conv-excerpt.csv"
@@ -80,8 +82,29 @@ def test_static_best_is_the_smallest_that_will_do() -> None:
 def test_decode_capacities_are_as_profiled() -> None:
     scenario = SCENARIOS["prefill"]
     assert scenario.lengths is not None
-    found = capacity(scenario.engine, scenario.lengths, scenario.slo)
-    assert found.tokens == pytest.approx(scenario.decode_capacity, rel=0.08)
+    rate = scenario.decode_capacity / scenario.lengths.mean_output
+    at_it, above = (load_test(scenario.engine, scenario.lengths, share * rate, scenario.slo, 1) for share in (0.95, 1.3))
+    assert at_it.attainment > WANTED - 0.015 > above.attainment
+    assert at_it.tokens == pytest.approx(0.95 * scenario.decode_capacity, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["kv", "decode", "prefill"])
+def test_the_learnt_capacity_is_near_the_profiled(name: str) -> None:
+    """A sidecar beside one replica at half its load, told the ITL objective only."""
+    scenario = SCENARIOS[name]
+    assert scenario.lengths is not None
+    rate = scenario.decode_capacity / scenario.lengths.mean_output / 2
+    replica = Replica(scenario.engine, sample_interval=1.0)
+    for arrival in synthetic(constant(rate), scenario.lengths, 900.0, 1, cv=2.0):
+        replica.advance(arrival.at)
+        replica.submit(Request(*arrival))
+    sidecar = observe.FastSidecar(observe.settings(None, 1.0, itl_objective=scenario.slo.itl), scenario.engine.kv_tokens)
+    replica.advance(900.0)
+    for begin in range(0, 900, 15):
+        sidecar.feed([one for one in replica.samples if begin <= one.at < begin + 15])
+    found, source, _ = sidecar.decode_capacity
+    assert source == "calibrated"
+    assert found == pytest.approx(scenario.decode_capacity, rel=0.2)
 
 
 def test_the_data_is_whole() -> None:
@@ -118,7 +141,7 @@ def test_compare_sweep_and_recommend(capsys: pytest.CaptureFixture[str], tmp_pat
     assert page.read_text().startswith("<!doctype html>")
     assert list(tmp_path.iterdir()) == [page]
     assert main(["simulate", "--recommend", "--targets", "0.6,0.7", *common]) == 0
-    assert "load: target 0.7" in capsys.readouterr().out
+    assert "projected: target 0.7" in capsys.readouterr().out
     assert main(["simulate", "--recommend", "--targets", "0.7", *common, "--slo-ttft", "0.001"]) == 1
     assert "no target reaches" in capsys.readouterr().out
 

@@ -31,12 +31,14 @@ def run(name: str, arrivals: list[Arrival], seconds: float, seed: int = 1, **set
 # --- the sidecar -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("projected", [True, False])
-def test_the_fast_sidecar_is_the_sidecar(projected: bool) -> None:
+@pytest.mark.parametrize("given", [
+    observe.settings(860.0, 1.0), observe.settings(860.0, 1.0, projected=False),
+    observe.settings(None, 1.0, itl_objective=0.06),
+], ids=["projected", "short", "learnt"])
+def test_the_fast_sidecar_is_the_sidecar(given: observe.Settings) -> None:
     """The same samples as text through the sidecar's own reader, and directly: every signal is equal, at each scrape."""
     arrivals = synthetic(bursts(1, 5, rise=30, hold=60, fall=30, period=180), CHAT, 240.0, 1)
     replica = Replica(ENGINE, 3.0, sample_interval=1.0, sample_phase=0.3)
-    given = observe.settings(860.0, 1.0, projected=projected)
     capacity = ENGINE.blocks * ENGINE.block
     wire, fast = observe.WireSidecar(given, capacity, 3.0), observe.FastSidecar(given, capacity)
     waiting = list(arrivals)
@@ -152,7 +154,7 @@ HASTY = replace(BEHAVIOR, down=replace(BEHAVIOR.down, window=120.0))
 def steady(fault: Fault, **settings: Any) -> Result:
     """Five replicas, as many as the load takes, and something goes wrong after three minutes."""
     given = Settings(ENGINE, 600.0, 860.0, start=5, faults=(fault,), **settings)
-    return Fleet(given, STEADY, replace(policy("load"), behavior=HASTY), 1).run()
+    return Fleet(given, STEADY, replace(policy("projected"), behavior=HASTY), 1).run()
 
 
 @pytest.mark.parametrize("controller", ["hpa", "keda"])
@@ -177,8 +179,24 @@ def test_null_read_as_zero_scales_to_the_minimum() -> None:
     assert result.attainment < steady(fault, controller="keda").attainment - 0.2
 
 
-def test_recovery_within_two_syncs() -> None:
-    result = steady(Fault("prometheus", 180.0, 300.0))
+@pytest.mark.parametrize("kind", ["prometheus", "signals", "exporter", "hang"])
+def test_recovery_within_two_syncs(kind: str) -> None:
+    """Every pod is hit, nothing is known, and two syncs after the mend something is, of all pods again after three."""
+    result = steady(Fault(kind, 180.0, 300.0, 5))  # type: ignore[arg-type]
     seen = [at for at, _, value in result.syncs if at >= 480.0 and value is not None]
     assert seen[0] <= 480.0 + 2 * 15.0
-    assert all(value is None for at, _, value in result.syncs if 180.0 <= at < 480.0)
+    blind = 180.0 + (30.0 + 2 * 15.0 if kind == "hang" else 15.0)  # 30 samples without progress; a scrape; a sync
+    assert all(value is None for at, _, value in result.syncs if blind <= at < 480.0)
+    wanted = [wanted for at, wanted, _ in result.syncs if 180.0 <= at < 510.0]
+    assert min(wanted) >= 5
+    assert result.blind_scale_ins == 0
+
+
+def test_a_burst_after_an_outage_is_seen_within_two_syncs() -> None:
+    """The load rises while Prometheus is away: the first change comes within two syncs of its return."""
+    rising = sorted([*synthetic(constant(6.0), CHAT, 600.0, 1),
+                     *(one._replace(at=one.at + 240.0) for one in synthetic(constant(8.0), CHAT, 360.0, 2))])
+    given = Settings(ENGINE, 600.0, 860.0, start=5, faults=(Fault("prometheus", 180.0, 180.0),))
+    result = Fleet(given, rising, policy("projected"), 1).run()
+    changes = [at for at, wanted, _ in result.syncs if wanted != 5]
+    assert 360.0 <= changes[0] <= 360.0 + 2 * 15.0

@@ -7,7 +7,7 @@ error or 0. `scalar()` of nothing is NaN as well.
 Bad:
     query: sum(rate(vllm:e2e_request_latency_seconds_sum[1m])) / sum(rate(vllm:e2e_request_latency_seconds_count[1m]))
 
-Mend: take a gauge that is 0 when idle, such as llm_scaling_load_ratio.
+Mend: take a gauge that is 0 when idle, such as llm_scaling_projected_load_ratio.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from obs.model.problem import Problem
 ID = "scaler-query-nan"
 
 _RATES = frozenset({"rate", "irate", "increase", "delta", "idelta"})
-_GAUGE = "scale on a gauge that is 0 when idle, such as llm_scaling_load_ratio"
+_GAUGE = "scale on a gauge that is 0 when idle, such as llm_scaling_projected_load_ratio"
 
 
 def check(world: ManifestWorld) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ there is room. Several triggers are safe: HPA takes the largest proposal.
 Bad:
     triggers: [{type: prometheus, metadata: {query: "sum(vllm:num_requests_waiting)", threshold: "5"}}]
 
-Mend: scale on llm_scaling_load_ratio, or add a trigger on KV-cache use.
+Mend: scale on llm_scaling_projected_load_ratio, or add a trigger on KV-cache use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _problem(scaler: Scaler, trigger: Trigger) -> Problem:
     at = trigger.query_at or trigger.metric_at or trigger.at
     return scaler.manifest.problem(
         at, "waiting requests are 0 while others run: this scales in during their generations",
-        "scale on llm_scaling_load_ratio, or add a trigger on KV-cache use or running requests",
+        "scale on llm_scaling_projected_load_ratio, or add a trigger on KV-cache use or running requests",
     )
 
 

@@ -7,7 +7,7 @@ alone, nothing above its plateau is ever asked for. A server that is up says not
 Bad:
     query: avg(DCGM_FI_DEV_GPU_UTIL{pod=~"llm-.*"})
 
-Mend: llm_scaling_load_ratio counts arrivals and KV cache.
+Mend: llm_scaling_projected_load_ratio counts arrivals and KV cache.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check(world: ManifestWorld) -> Iterator[Problem]:
                                   "warning")
             for role in sorted(found & set(_WHY)):
                 what, level = _WHY[role]
-                yield one.problem(at, what, "scale on llm_scaling_load_ratio", level)
+                yield one.problem(at, what, "scale on llm_scaling_projected_load_ratio", level)
             if found == {"tokens"} and len(scaler.triggers) == 1:
                 yield one.problem(at, "token throughput levels off at saturation: it never asks for what is missing",
-                                  "scale on llm_scaling_load_ratio, which counts arrivals", "warning")
+                                  "scale on llm_scaling_projected_load_ratio, which counts arrivals", "warning")
