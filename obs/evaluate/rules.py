@@ -169,6 +169,19 @@ def reads(rule: Rule, maker: Rule) -> bool:
     return metric_names.may_read(rule.expr, maker.name, maker.labels)
 
 
+def needed(readers: Iterable[Rule], makers: Sequence[Rule]) -> list[Rule]:
+    """The recording rules among ``makers`` that some rules read, directly or by way of others, in their order."""
+    waiting = list(readers)
+    found: set[int] = set()
+    while waiting:
+        reader = waiting.pop()
+        for place, maker in enumerate(makers):
+            if place not in found and reads(reader, maker):
+                found.add(place)
+                waiting.append(maker)
+    return [makers[place] for place in sorted(found)]
+
+
 def in_order(rules: Sequence[Rule]) -> list[Rule]:
     """Recording rules so that each comes after those it reads, then the alerts, otherwise in the given order.
 
