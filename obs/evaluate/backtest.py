@@ -252,13 +252,15 @@ class _Chooser:
             return f"{name} cannot be put in: {why}"
         if expansion.sampled and self.asker.client.is_victoria_metrics:
             return f"{_listed(expansion.sampled)} is read over a range or an offset, and VictoriaMetrics has its own subqueries"
-        for name in self.unstored:
-            if metric_names.may_read(expansion.text, name):
-                return f"{name} is read by a pattern of names, where nothing can be put in"
         if any("__name__" in text for text in (rule.expr, *rule.labels.values())):
             return "it reads the metric's name, which an expression put in its place has not"
         interval = rule.interval_ms or self.step_ms
         makers = [rule, *(maker for name in expansion.replaced for maker in self.unstored[name])]
+        for maker in makers:
+            nameless = [one for one in metric_names.selectors(maker.expr) or () if not one.name]
+            for name in self.unstored if nameless else ():
+                if any(one.may_read(name) for one in nameless):
+                    return f"{name} is read by a pattern of names, where nothing can be put in"
         for maker in makers:
             late = (self.turns.later(maker) | self.turns.astride(maker)) & self.unstored.keys()
             if any(metric_names.may_read(maker.expr, name) for name in late):
