@@ -117,6 +117,8 @@ class World:
     empty: frozenset[str] = frozenset()
     #: whether judge asks about both sides of an operator at once: more questions, fewer rounds
     eager: bool = False
+    #: what ``judge`` came to, where nothing is pending: by part, direction and the recorded series it came by
+    verdicts: dict[tuple[str, str, tuple[str, ...]], Verdict] = field(default_factory=dict, repr=False)
     _engines: frozenset[str] | None = field(default=None, repr=False)
     _empty: dict[str, bool] = field(default_factory=dict, repr=False)
 
@@ -176,12 +178,30 @@ class World:
 
 def judge(part: Part, world: World, direction: str = "top", seen: tuple[str, ...] = ()) -> Verdict:
     """What a part comes to now. ``direction``: "top" or "bottom", which value is the nearest to a threshold."""
+    key = (part.text, direction, seen)
+    known = world.verdicts.get(key)
+    if known is None:
+        known = _judge(part, world, direction, seen)
+        if known.found != "pending":
+            world.verdicts[key] = known
+    return known
+
+
+def _judge(part: Part, world: World, direction: str, seen: tuple[str, ...]) -> Verdict:
     if part.kind == "compare":
         return _compare(part, world, seen)
     if part.scalar:
         return Verdict("there", part=part.text)
     if world.surely_empty(part):
         return _empty(part, world, seen)
+    if part.kind in {"and", "unless"}:  # from the left on: as a rule the first condition decides, and costs the least
+        left = judge(part.parts[0], world, seen=seen)
+        if left.found == "pending":
+            if world.eager:
+                _sides(part, world, seen)
+            return left
+        if left.found != "there" and left.reason != "NaN only":
+            return _empty(part, world, seen)
     asked = world.answers.samples(nearest_query(part.text, direction))
     if asked is None:
         return Verdict("pending", part=part.text)
