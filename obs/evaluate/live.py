@@ -537,6 +537,7 @@ class _Run:
             if not answers.lacking:
                 break
             answers.fetch()
+            world.again()
             if not looked:  # what is undecided now is likely to have no data: look at all that it stands on
                 looked = world.eager = True
                 undecided = [self.alerts[place].expr for place, one in verdicts.items() if one.found == "pending"]

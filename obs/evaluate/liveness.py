@@ -117,7 +117,7 @@ class World:
     empty: frozenset[str] = frozenset()
     #: whether judge asks about both sides of an operator at once: more questions, fewer rounds
     eager: bool = False
-    #: what ``judge`` came to, where nothing is pending: by part, direction and the recorded series it came by
+    #: what ``judge`` came to: by part, direction and the recorded series it came by
     verdicts: dict[tuple[str, str, tuple[str, ...]], Verdict] = field(default_factory=dict, repr=False)
     _engines: frozenset[str] | None = field(default=None, repr=False)
     _empty: dict[str, bool] = field(default_factory=dict, repr=False)
@@ -167,6 +167,10 @@ class World:
             self.empty |= more
             self._empty.clear()
 
+    def again(self) -> None:
+        """There are more answers: what is pending is to be judged again."""
+        self.verdicts = {key: one for key, one in self.verdicts.items() if one.found != "pending"}
+
     def makers(self, part: Part) -> list[Rule]:
         """The recording rules whose series a selector can read."""
         return [rule for rule in self.recorded.get(part.name, ()) if _may_make(rule, part)]
@@ -181,9 +185,7 @@ def judge(part: Part, world: World, direction: str = "top", seen: tuple[str, ...
     key = (part.text, direction, seen)
     known = world.verdicts.get(key)
     if known is None:
-        known = _judge(part, world, direction, seen)
-        if known.found != "pending":
-            world.verdicts[key] = known
+        known = world.verdicts[key] = _judge(part, world, direction, seen)
     return known
 
 
@@ -198,7 +200,7 @@ def _judge(part: Part, world: World, direction: str, seen: tuple[str, ...]) -> V
         left = judge(part.parts[0], world, seen=seen)
         if left.found == "pending":
             if world.eager:
-                _sides(part, world, seen)
+                judge(part.parts[1], world, seen=seen)
             return left
         if left.found != "there" and left.reason != "NaN only":
             return _empty(part, world, seen)
