@@ -27,12 +27,13 @@ from typing import Literal, TypeVar
 from obs.errors import InputError, ServerError, ToolError
 from obs.evaluate import explain, first, replay
 from obs.evaluate import rules as rules_
-from obs.evaluate.explain import Part, take_apart
+from obs.evaluate.explain import take_apart
 from obs.evaluate.history import Choice, Curve, History
 from obs.evaluate.ranges import Asker, in_parallel
 from obs.evaluate.recording import Recording, Tsdb
 from obs.evaluate.replay import Instance, Timeline
 from obs.evaluate.rules import Rule
+from obs.evaluate.simplify import Copies, always_has, can_give, simplified
 from obs.model.rule import Group
 from obs.prom import metric_names, tools
 from obs.prom.client import Client, LoadedRule, PassingError, QueryError, Series
@@ -42,6 +43,7 @@ How = Literal["auto", "expand", "first"]
 Progress = Callable[[str, float], None]
 _T = TypeVar("_T")
 _SHARED = 2  # expand while the server evaluates each recording rule less often than so many times
+_LOOKBACK_MS = 300_000  # how far back an instant selector finds a sample
 _COVERAGE = 120  # times at which stored series are held against their rules' expressions
 
 
@@ -97,16 +99,22 @@ def over_server(
             "or another server or tenant"
         )
     times = _grids(start_ms, end_ms, step_ms)
+    # what a chain of rules can look back at, and more
+    first_ms = begin - sum(explain.reach_ms(rule.expr) + rule.offset_ms + _LOOKBACK_MS for rule in plain)
+    names = _patient(lambda: client.label_values("__name__", start=first_ms / 1000, end=end_ms / 1000))
+    able = _makeable(ordered, set(names))
+    copies = _copies(client, first_ms, end_ms)
     chooser = _Chooser(asker, plain, how, step_ms, times)
     plans = [chooser.plan(rule) for rule in ordered if rule.kind == "alert"]
-    made = [plan for plan in plans if not plan.first]
+    made = [plan for plan in plans if not plan.first and can_give(take_apart(plan.rule.expr), able)]
     counter = _Counter(told, sum(len(times(plan.rule)) for plan in made), len(made) / len(plans))
     asker.say = counter.add
     found: list[list[Instance]] = [[] for _ in made]
 
     def work(number: int) -> None:
         plan = made[number]
-        found[number] = replay.instances_of(asker, plan.rule, plan.expr, times(plan.rule), end_ms)
+        text = simplified(plan.expr, able, copies)
+        found[number] = replay.instances_of(asker, plan.rule, text, times(plan.rule), end_ms)
 
     with _resumable(resume, told):
         in_parallel([lambda number=number: work(number) for number in range(len(made))], asker.stop)  # type: ignore[misc]
@@ -117,7 +125,7 @@ def over_server(
             share = len(made) / len(plans)
             instances += first.evaluate(
                 asker, plain, later, chooser.unstored, times, end_ms,
-                lambda text, part: told(text, share + part * (1 - share)),
+                lambda text, part: told(text, share + part * (1 - share)), names, copies,
             )  # fmt: skip
         timeline = Timeline(
             recording=client.url,
@@ -228,7 +236,8 @@ class _Chooser:
 
     def _shared(self, alerts: Sequence[Rule]) -> str:
         """Why evaluating first is less work for the server than expanding; "" when it is not."""
-        reads = [[one.name for one in first.needed([rule], self.unstored)] for rule in alerts]
+        makers = [one for makers in self.unstored.values() for one in makers]
+        reads = [[one.name for one in rules_.needed([rule], makers)] for rule in alerts]
         every, distinct = sum(map(len, reads)), len({name for names in reads for name in names})
         if every < _SHARED * distinct or distinct < 3 or not _has_prometheus():
             return ""
@@ -243,13 +252,15 @@ class _Chooser:
             return f"{name} cannot be put in: {why}"
         if expansion.sampled and self.asker.client.is_victoria_metrics:
             return f"{_listed(expansion.sampled)} is read over a range or an offset, and VictoriaMetrics has its own subqueries"
-        for name in self.unstored:
-            if metric_names.may_read(expansion.text, name):
-                return f"{name} is read by a pattern of names, where nothing can be put in"
         if any("__name__" in text for text in (rule.expr, *rule.labels.values())):
             return "it reads the metric's name, which an expression put in its place has not"
         interval = rule.interval_ms or self.step_ms
         makers = [rule, *(maker for name in expansion.replaced for maker in self.unstored[name])]
+        for maker in makers:
+            nameless = [one for one in metric_names.selectors(maker.expr) or () if not one.name]
+            for name in self.unstored if nameless else ():
+                if any(one.may_read(name) for one in nameless):
+                    return f"{name} is read by a pattern of names, where nothing can be put in"
         for maker in makers:
             late = (self.turns.later(maker) | self.turns.astride(maker)) & self.unstored.keys()
             if any(metric_names.may_read(maker.expr, name) for name in late):
@@ -301,6 +312,30 @@ class _Chooser:
         return not answer.series and not answer.warnings
 
 
+def _copies(client: Client, start_ms: int, end_ms: int) -> Copies:
+    """Whether a label can be copied after an aggregation; asked of the server once for each selector."""
+    known: dict[tuple[str, str, str], bool] = {}
+
+    def values(label: str, selector: str) -> list[str]:
+        return client.label_values(label, start=start_ms / 1000, end=end_ms / 1000, match=selector)
+
+    def same(selector: str, label: str, new: str) -> bool:
+        if not always_has(selector, label) or client.is_victoria_metrics:
+            return False
+        try:
+            return not values(new, selector) and all("\n" not in one for one in values(label, selector))
+        except ServerError:
+            return False  # then it is asked as it stands
+
+    def copies(selector: str, label: str, new: str) -> bool:
+        key = (selector, label, new)
+        if key not in known:
+            known[key] = same(*key)
+        return known[key]
+
+    return copies
+
+
 def _has_prometheus() -> bool:
     try:
         tools.find("prometheus")
@@ -317,22 +352,9 @@ def _makeable(ordered: Sequence[Rule], known: set[str]) -> set[str]:
     """The metric names there are, and those that recording rules (those first that others read) can make of them."""
     names = set(known)
     for rule in ordered:
-        if rule.kind == "record" and _may_give(take_apart(rule.expr), names):
+        if rule.kind == "record" and can_give(take_apart(rule.expr), names):
             names.add(rule.name)
     return names
-
-
-def _may_give(part: Part, known: set[str]) -> bool:
-    if part.kind == "scalar":
-        return True
-    if part.kind == "or":
-        return any(_may_give(one, known) for one in part.parts)
-    if part.kind == "unless":
-        return _may_give(part.parts[0], known)
-    if part.parts and (part.kind != "range" or part.parts[0].kind != "selector"):
-        return part.op in {"absent", "absent_over_time", "vector"} or all(_may_give(one, known) for one in part.parts)
-    read = metric_names.selectors(part.text)
-    return read is None or all(any(one.may_read(name) for name in known) for one in read)
 
 
 # --- doing it ---------------------------------------------------------------------------------------------

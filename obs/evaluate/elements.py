@@ -101,7 +101,7 @@ class Recorded:
     example: Labels = ()
     _open: dict[Labels, None] = field(default_factory=dict)
 
-    def series(self, piece: Piece, times: range) -> list[tuple[Labels, list[int], array[float]]]:
+    def series(self, piece: Piece, times: range) -> list[tuple[Labels, Sequence[int], array[float]]]:
         """What the piece's evaluations record: per series, times (each evaluation's, less the offset) and values."""
         found: dict[Labels, list[tuple[int, int, array[float]]]] = {}
         for series in piece.series:
@@ -129,12 +129,12 @@ class Recorded:
             return []
         self.some = self.some or bool(found)
         mine = times[piece.first : piece.first + piece.count]
-        out = []
+        out: list[tuple[Labels, Sequence[int], array[float]]] = []
         last: dict[Labels, None] = {}
         for labels in sorted(found.keys() | self._open.keys()):
             runs = sorted(found.get(labels, ()), key=lambda run: run[0])
             if len(runs) == 1 and runs[0][:2] == (0, piece.count) and not failed:
-                out.append((labels, list(mine), runs[0][2]))
+                out.append((labels, mine, runs[0][2]))
                 last[labels] = None
                 continue
             present: dict[int, float] = {}

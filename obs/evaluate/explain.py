@@ -490,9 +490,27 @@ def resolution_ms(subquery: Part) -> int | None:
     return duration_ms(by, "subquery") if by else None
 
 
-def reach_ms(expr: str) -> int:
-    """How far back an expression can look, in milliseconds: all its ranges and offsets together, at most."""
-    tokens = [token for token in _tokens(expr) if token.kind not in {"space", "comment"}]
+def reach_ms(expr: str, reads: Callable[[str], bool] = lambda selector: True) -> int:
+    """How far back an expression can look, in milliseconds, at what those of its selectors read that ``reads`` picks (by
+    their text): the ranges and offsets that lie around one another together, at most. 0 where it picks none."""
+    return max(0, _reach(take_apart(expr), reads))
+
+
+def _reach(part: Part, reads: Callable[[str], bool]) -> int:
+    """``reach_ms``; -1 for a part of which no selector is picked."""
+    own = _durations(part.text)
+    if part.kind == "selector":
+        return own if reads(part.bare or part.text) else -1
+    if not part.parts:
+        return own  # what cannot be taken apart may read anything
+    inner = max(_reach(one, reads) for one in part.parts)
+    return inner if inner < 0 else inner + max(0, own - sum(_durations(one.text) for one in part.parts))
+
+
+@lru_cache(maxsize=4096)
+def _durations(text: str) -> int:
+    """All ranges and offsets in a text together, in milliseconds."""
+    tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
     found = 0
     for index, token in enumerate(tokens):
         if token.kind == "number" and index and _DURATION.fullmatch(token.text):
@@ -532,11 +550,11 @@ def _divided(text: str, part: Part, wanted: Callable[[str], bool], put: Callable
         else:
             new = f"scalar({put(child.text)})" if child.scalar else put(child.text)
         if new != child.text:
-            done = _swapped(done, index, child.text, new)
+            done = swapped(done, index, child.text, new)
     return done
 
 
-def _swapped(text: str, index: int, old: str, new: str) -> str:
+def swapped(text: str, index: int, old: str, new: str) -> str:
     """The text with the part at an index replaced: at the one place where that changes this part and no other."""
     before = take_apart(text)
     at = text.find(old)

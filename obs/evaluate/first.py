@@ -9,15 +9,17 @@ is copied, so ranges over raw series see the server's samples and staleness.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from obs.errors import InputError
 from obs.evaluate import explain, replay
 from obs.evaluate import rules as rules_
+from obs.evaluate.explain import take_apart
 from obs.evaluate.ranges import Asker, in_parallel
 from obs.evaluate.replay import Instance
 from obs.evaluate.rules import Rule
+from obs.evaluate.simplify import Copies, can_give, simplified
 from obs.prom import metric_names
 from obs.prom.server import PrivatePrometheus
 
@@ -33,89 +35,103 @@ def evaluate(
     times: Callable[[Rule], range],
     end_ms: int,
     progress: Callable[[str, float], None],
+    known: Collection[str],
+    copies: Copies,
 ) -> list[Instance]:
     """The alerts' instances. ``recorded``: the rules by the names that are to be evaluated first; ``times``: a rule's
-    evaluation times in the backtest (recording rules begin earlier, by what their readers look back).
+    evaluation times in the backtest (recording rules begin earlier, by what their readers look back); ``known``: all
+    names of metrics on the server in that time; ``copies``: as obs.evaluate.simplify.simplified wants it.
 
     InputError when an expression cannot be divided; else as obs.evaluate.backtest.over_server.
     """
-    ordered = [rule for rule in rules_.in_order([*needed(alerts, recorded), *alerts]) if rule.kind == "record"]
+    makers = [rule for rules_of_name in recorded.values() for rule in rules_of_name]
+    ordered = [rule for rule in rules_.in_order([*rules_.needed(alerts, makers), *alerts]) if rule.kind == "record"]
+    able = set(known)
+    for rule in ordered:
+        if can_give(take_apart(rule.expr), able):
+            able.add(rule.name)
+    ordered = [rule for rule in ordered if can_give(take_apart(rule.expr), able)]
+    alerts = [rule for rule in alerts if can_give(take_apart(rule.expr), able)]
     starts = _starts(ordered, alerts, times)
     turns = rules_.Turns(rules)
     found: list[list[Instance]] = [[] for _ in alerts]
+    some: set[str] = set()  # names of which the private Prometheus has samples
     with PrivatePrometheus() as server:
         private = Asker(server.client, stop=asker.stop, warnings=asker.warnings)
-        parts = _Parts(frozenset(recorded))
+        parts = _Parts(frozenset(recorded), lambda text: simplified(text, able, copies))
         asked: list[tuple[Rule, str, range]] = []
         for rule in [*ordered, *alerts]:
             every = times(rule)
             if rule.kind == "record":
                 every = range(starts[id(rule)] // every.step * every.step, every.stop, every.step)
             asked.append((rule, parts.taken(rule, every), every))
+        jobs = parts.jobs()
         done = 0
 
-        def record(part: Rule, every: range) -> None:
+        def record(text: str, same: Sequence[Rule], every: range) -> None:
             nonlocal done
-            replay.record(asker, server, part, part.expr, every)
+            some.update(replay.record_all(asker, server, same, text, every))
             done += 1
-            name = "part of an alert" if part.name in parts.made else part.name
-            progress(f"evaluated first: {name}", 0.9 * done / len(parts.jobs))
+            name = "part of an alert" if same[0].name in parts.made else same[0].name
+            progress(f"evaluated first: {name}", 0.9 * done / len(jobs))
 
-        in_parallel([partial(record, part, every) for part, every in parts.jobs], asker.stop)
+        in_parallel([partial(record, *job) for job in jobs], asker.stop)
         for rule, text, every in asked:
-            if rule.kind == "record" and text:
-                replay.record(private, server, rule, replay.at_its_turn(private, rule, text, turns), every)
+            if rule.kind == "record" and text and can_give(take_apart(text), some):
+                text = replay.at_its_turn(private, rule, simplified(text, some), turns)
+                some.update(replay.record_all(private, server, [rule], text, every))
         progress("the alerts over what was evaluated first", 0.9)
 
         def alert(number: int, rule: Rule, text: str, every: range) -> None:
-            text = replay.at_its_turn(private, rule, text, turns)
-            found[number] = replay.instances_of(private, rule, text, every, end_ms)
+            if can_give(take_apart(text), some):
+                text = replay.at_its_turn(private, rule, simplified(text, some), turns)
+                found[number] = replay.instances_of(private, rule, text, every, end_ms)
 
         in_parallel([partial(alert, number, *one) for number, one in enumerate(asked[len(ordered) :])], asker.stop)
-    return [one for some in found for one in some]
-
-
-def needed(alerts: Sequence[Rule], recorded: Mapping[str, Sequence[Rule]]) -> list[Rule]:
-    """The recording rules that alerts read, and those that these read."""
-    found: dict[int, Rule] = {}
-    waiting = list(alerts)
-    while waiting:
-        expr = waiting.pop().expr
-        for name, makers in recorded.items():
-            if metric_names.may_read(expr, name):
-                waiting += [one for one in makers if id(one) not in found]
-                found.update((id(one), one) for one in makers)
-    return [one for makers in recorded.values() for one in makers if id(one) in found]
+    return [one for some_ in found for one in some_]
 
 
 def _starts(ordered: Sequence[Rule], alerts: Sequence[Rule], times: Callable[[Rule], range]) -> dict[int, int]:
     """From when (unix milliseconds) each recording rule is evaluated, so that its readers find what they look back at."""
     starts = {id(rule): times(rule).start for rule in [*ordered, *alerts]}
     for reader in [*alerts, *reversed(ordered)]:
-        from_ms = starts[id(reader)] - explain.reach_ms(reader.expr) - reader.offset_ms - _LOOKBACK_MS
         for rule in ordered:
             if rule is not reader and rules_.reads(reader, rule):
+                back = explain.reach_ms(reader.expr, partial(metric_names.may_read, metric=rule.name, labels=rule.labels))
+                from_ms = starts[id(reader)] - back - reader.offset_ms - _LOOKBACK_MS
                 starts[id(rule)] = min(starts[id(rule)], from_ms)
     return starts
 
 
 class _Parts:
-    """The parts of expressions that read only the server's series: ``jobs`` are to be evaluated there, at those times."""
+    """The parts of expressions that read only the server's series, to be evaluated there: see ``jobs``."""
 
-    def __init__(self, recorded: frozenset[str]) -> None:
+    def __init__(self, recorded: frozenset[str], simple: Callable[[str], str]) -> None:
         self.recorded = recorded
-        self.jobs: list[tuple[Rule, range]] = []
         self.made: set[str] = set()
+        self._simple = simple
         self._names: dict[tuple[str, int, int, int], str] = {}
+        self._wanted: list[tuple[str, Rule, range]] = []
 
     def _reads(self, expr: str) -> bool:
         return any(metric_names.may_read(expr, name) for name in self.recorded)
+
+    def jobs(self) -> list[tuple[str, list[Rule], range]]:
+        """What to ask, for which rules, and when: the same text at the same times once, from the earliest start on."""
+        found: dict[tuple[str, int, int, int, int, str], tuple[list[Rule], range]] = {}
+        for text, rule, every in self._wanted:
+            key = (self._simple(text), every.step, every.start % every.step, every.stop, rule.offset_ms, "")
+            if rule.limit:  # what it does not record is its own affair
+                key = (*key[:-1], rule.where or rule.name)
+            rules, others = found.get(key, ([], every))
+            found[key] = ([*rules, rule], range(min(every.start, others.start), every.stop, every.step))
+        return [(key[0], rules, every) for key, (rules, every) in found.items()]
 
     def taken(self, rule: Rule, times: range) -> str:
         """The rule's expression with its parts replaced by the series made of them; "" for a recording rule that is
         the server's as a whole. InputError when the parts cannot be told apart."""
         if rule.kind == "record" and not self._reads(rule.expr):
-            self.jobs.append((rule, times))
+            self._wanted.append((rule.expr, rule, times))
             return ""
         step = times.step
         start = times.start
@@ -130,7 +146,7 @@ class _Parts:
             if name is None:
                 name = self._names[key] = _NAME.format(len(self._names) + 1)
                 self.made.add(name)
-                self.jobs.append((Rule("record", name, text, where=rule.where), every))
+                self._wanted.append((text, Rule("record", name, text, where=rule.where), every))
             return name
 
         try:

@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from obs.evaluate.explain import Part, take_apart
 from obs.evaluate.liveness import Vanished, Verdict, World, clock, nearest_query
 from obs.evaluate.ranges import Asker
 from obs.evaluate.rules import Rule, Turns, in_order
+from obs.evaluate.simplify import simplified
 from obs.prom import tools
 from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series, TooMuchError
 from obs.prom.remote_write import Labels, make_labels
@@ -467,6 +468,7 @@ class _Run:
                 answers.failed[nearest] = answers.failed[query]
             elif answers.known[query]:
                 del answers.known[nearest]
+        world.verdicts.clear()  # some stood on what was only taken to be
         return {
             place: answers.failed[query] if query in answers.failed else answers.known[query]
             for place, query in enumerate(queries)
@@ -535,6 +537,7 @@ class _Run:
             if not answers.lacking:
                 break
             answers.fetch()
+            world.again()
             if not looked:  # what is undecided now is likely to have no data: look at all that it stands on
                 looked = world.eager = True
                 undecided = [self.alerts[place].expr for place, one in verdicts.items() if one.found == "pending"]
@@ -575,7 +578,11 @@ def _below(texts: Sequence[str], world: World) -> list[str]:
 def _without_dead(absent: Mapping[str, list[Rule]], world: World) -> dict[str, list[Rule]]:
     """The rules to put in place of series, without those that have nothing to read here: they only make texts long."""
     alive = {name: [rule for rule in rules if not world.surely_empty(take_apart(rule.expr))] for name, rules in absent.items()}
-    return {name: alive[name] or rules[:1] for name, rules in absent.items()}
+    there = world.names | {name for name, rules in alive.items() if rules}
+    return {
+        name: [replace(rule, expr=simplified(rule.expr, there)) for rule in alive[name] or rules[:1]]
+        for name, rules in absent.items()
+    }
 
 
 def _query(expr: str) -> str:

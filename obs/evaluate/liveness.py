@@ -117,6 +117,8 @@ class World:
     empty: frozenset[str] = frozenset()
     #: whether judge asks about both sides of an operator at once: more questions, fewer rounds
     eager: bool = False
+    #: what ``judge`` came to: by part, direction and the recorded series it came by
+    verdicts: dict[tuple[str, str, tuple[str, ...]], Verdict] = field(default_factory=dict, repr=False)
     _engines: frozenset[str] | None = field(default=None, repr=False)
     _empty: dict[str, bool] = field(default_factory=dict, repr=False)
 
@@ -165,6 +167,10 @@ class World:
             self.empty |= more
             self._empty.clear()
 
+    def again(self) -> None:
+        """There are more answers: what is pending is to be judged again."""
+        self.verdicts = {key: one for key, one in self.verdicts.items() if one.found != "pending"}
+
     def makers(self, part: Part) -> list[Rule]:
         """The recording rules whose series a selector can read."""
         return [rule for rule in self.recorded.get(part.name, ()) if _may_make(rule, part)]
@@ -176,12 +182,28 @@ class World:
 
 def judge(part: Part, world: World, direction: str = "top", seen: tuple[str, ...] = ()) -> Verdict:
     """What a part comes to now. ``direction``: "top" or "bottom", which value is the nearest to a threshold."""
+    key = (part.text, direction, seen)
+    known = world.verdicts.get(key)
+    if known is None:
+        known = world.verdicts[key] = _judge(part, world, direction, seen)
+    return known
+
+
+def _judge(part: Part, world: World, direction: str, seen: tuple[str, ...]) -> Verdict:
     if part.kind == "compare":
         return _compare(part, world, seen)
     if part.scalar:
         return Verdict("there", part=part.text)
     if world.surely_empty(part):
         return _empty(part, world, seen)
+    if part.kind in {"and", "unless"}:  # from the left on: as a rule the first condition decides, and costs the least
+        left = judge(part.parts[0], world, seen=seen)
+        if left.found == "pending":
+            if world.eager:
+                judge(part.parts[1], world, seen=seen)
+            return left
+        if left.found != "there" and left.reason != "NaN only":
+            return _empty(part, world, seen)
     asked = world.answers.samples(nearest_query(part.text, direction))
     if asked is None:
         return Verdict("pending", part=part.text)

@@ -196,20 +196,28 @@ def record(asker: Asker, server: PrivatePrometheus, rule: Rule, expr: str, times
 
     Whether it gave any. ``expr``: what is asked for it. InputError when it cannot be evaluated.
     """
-    recorded = Recorded(rule)
-    at = range(times.start - rule.offset_ms, times.stop - rule.offset_ms, times.step)
-    for piece in asker.pieces(rule, expr, at, values=True):
-        server.writer.write_series(recorded.series(piece, at))
-    if recorded.clashes == len(times):
-        raise InputError(
-            f"{rule.where or rule.name}: {rule.name} gives two results with the same labels {dict(recorded.example)}; "
-            "keep the label that tells them apart"
-        )
-    over = f"more series than its group's limit of {rule.limit}"
-    for count, why in ((recorded.clashes, "two series with the same labels"), (recorded.over, over)):
-        if count:
-            asker.warn(f"{rule.name}: {count} of {len(times)} evaluations fail, as on a server: {why}")
-    return recorded.some
+    return bool(record_all(asker, server, [rule], expr, times))
+
+
+def record_all(asker: Asker, server: PrivatePrometheus, rules: Sequence[Rule], expr: str, times: range) -> set[str]:
+    """``record`` for rules that ask for the same at the same times (and offset); the names of those that gave any."""
+    each = [Recorded(rule) for rule in rules]
+    offset = rules[0].offset_ms
+    at = range(times.start - offset, times.stop - offset, times.step)
+    for piece in asker.pieces(rules[0], expr, at, values=True):
+        for one in each:
+            server.writer.write_series(one.series(piece, at))
+    for rule, recorded in zip(rules, each, strict=True):
+        if recorded.clashes == len(times):
+            raise InputError(
+                f"{rule.where or rule.name}: {rule.name} gives two results with the same labels {dict(recorded.example)}; "
+                "keep the label that tells them apart"
+            )
+        over = f"more series than its group's limit of {rule.limit}"
+        for count, why in ((recorded.clashes, "two series with the same labels"), (recorded.over, over)):
+            if count:
+                asker.warn(f"{rule.name}: {count} of {len(times)} evaluations fail, as on a server: {why}")
+    return {rule.name for rule, recorded in zip(rules, each, strict=True) if recorded.some}
 
 
 def instances_of(asker: Asker, rule: Rule, expr: str, times: range, end_ms: int) -> list[Instance]:

@@ -169,6 +169,19 @@ def reads(rule: Rule, maker: Rule) -> bool:
     return metric_names.may_read(rule.expr, maker.name, maker.labels)
 
 
+def needed(readers: Iterable[Rule], makers: Sequence[Rule]) -> list[Rule]:
+    """The recording rules among ``makers`` that some rules read, directly or by way of others, in their order."""
+    waiting = list(readers)
+    found: set[int] = set()
+    while waiting:
+        reader = waiting.pop()
+        for place, maker in enumerate(makers):
+            if place not in found and reads(reader, maker):
+                found.add(place)
+                waiting.append(maker)
+    return [makers[place] for place in sorted(found)]
+
+
 def in_order(rules: Sequence[Rule]) -> list[Rule]:
     """Recording rules so that each comes after those it reads, then the alerts, otherwise in the given order.
 
@@ -195,9 +208,11 @@ class Turns:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._makers: dict[str, list[Rule]] = {}
+        self._groups: dict[tuple[str, str], list[Rule]] = {}
         for rule in rules:
             if rule.kind == "record":
                 self._makers.setdefault(rule.name, []).append(rule)
+                self._groups.setdefault((rule.file, rule.group), []).append(rule)
 
     def later(self, rule: Rule) -> frozenset[str]:
         """The names that only later rules of its own group record: at its turn they are what they were before."""
@@ -205,14 +220,14 @@ class Turns:
 
     def astride(self, rule: Rule) -> frozenset[str]:
         """The names that later rules of its own group record, and others too."""
-        found = frozenset(name for name, makers in self._read(rule) if any(_behind(one, rule) for one in makers))
-        return found - self.later(rule)
+        return frozenset(name for name, makers in self._read(rule) if not all(_behind(one, rule) for one in makers))
 
     def _read(self, rule: Rule) -> Iterator[tuple[str, list[Rule]]]:
-        """The recorded names that a rule reads, each with its makers of which it can read the series."""
-        for name, makers in self._makers.items():
-            if read := [one for one in makers if reads(rule, one)]:
-                yield name, read
+        """The names that a rule reads and later rules of its group record, each with its makers of which it can read the
+        series."""
+        behind = [one for one in self._groups.get((rule.file, rule.group), ()) if _behind(one, rule) and reads(rule, one)]
+        for name in dict.fromkeys(one.name for one in behind):
+            yield name, [one for one in self._makers[name] if reads(rule, one)]
 
 
 def _behind(one: Rule, rule: Rule) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +21,9 @@ from obs.evaluate.explain import Part, deciding, take_apart
 from obs.evaluate.history import History
 from obs.evaluate.incidents import Incidents
 from obs.evaluate.outages import Target
-from obs.evaluate.rules import Rule, from_groups
+from obs.evaluate.rules import Rule, from_groups, needed
 from obs.evaluate.score import AlertScore, score
 from obs.model.rule import Alert
-from obs.prom import metric_names
 from obs.prom.remote_write import make_labels
 from obs.promql import duration, number
 
@@ -298,27 +297,14 @@ def with_threshold(expr: str, value: float) -> str:
 # --- evaluating ------------------------------------------------------------------------------------------
 
 
-def needed(rules: Sequence[Rule], alerts: Iterable[Rule]) -> list[Rule]:
-    """The recording rules that some alerts read, directly or by way of others, in their order."""
-    texts = [rule.expr for rule in alerts]
-    records = [rule for rule in rules if rule.kind == "record"]
-    found: set[int] = set()
-    while texts:
-        text = texts.pop()
-        for place, rule in enumerate(records):
-            if place not in found and metric_names.may_read(text, rule.name):
-                found.add(place)
-                texts.append(rule.expr)
-    return [records[place] for place in sorted(found)]
-
-
 def _scores(
     alert: str, made: Mapping[float, Sequence[Rule]], run: Run, incidents: Incidents | None, merge_ms: int | None
 ) -> dict[float, AlertScore]:
     """Values whose recording rules are the same are evaluated together, as alerts of different names."""
     batches: list[tuple[list[Rule], list[float]]] = []
     for value, rules in made.items():
-        records = needed(rules, [rule for rule in rules if rule.kind == "alert" and rule.name == alert])
+        mine = [rule for rule in rules if rule.kind == "alert" and rule.name == alert]
+        records = needed(mine, [rule for rule in rules if rule.kind == "record"])
         for theirs, members in batches:
             if theirs == records:
                 members.append(value)

@@ -174,6 +174,7 @@ class Client:
         self.deadline = to.timeout
         self.retries = to.retries
         self.warnings: list[str] = []
+        self._builds: list[Mapping[str, Any] | None] = []
         self._limit = None if to.deadline is None else time.monotonic() + to.deadline
         self._total = to.deadline
         self._lock = threading.Lock()
@@ -406,13 +407,15 @@ class Client:
         return build is not None and not {"goVersion", "application", "revision"} & build.keys()
 
     def _build(self) -> Mapping[str, Any] | None:
-        try:
-            data, _ = self._call("/api/v1/status/buildinfo", None)
-        except PassingError:
-            raise
-        except ServerError:
-            return None
-        return data
+        """What the server says of itself, asked once; None when it says nothing."""
+        if not self._builds:
+            try:
+                self._builds.append(self._call("/api/v1/status/buildinfo", None)[0])
+            except PassingError:
+                raise
+            except ServerError:
+                self._builds.append(None)
+        return self._builds[0]
 
     def clean(self, text: str) -> str:
         """``text`` without our secrets: a server may send them back."""

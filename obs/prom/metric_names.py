@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -65,10 +65,24 @@ def selectors(expr: str) -> tuple[Selector, ...] | None:
 def may_read(expr: str, metric: str, labels: Mapping[str, str] | None = None) -> bool:
     """Whether the expression can read a metric of that name, of whose labels ``labels`` are known; by its words when it
     does not parse."""
+    read = _by_name(expr)
+    if read is None:
+        return metric in _WORD.findall(_QUOTED.sub("", expr))
+    named, nameless = read
+    return any(selector.may_read(metric, labels) for selector in (*named.get(metric, ()), *nameless))
+
+
+@lru_cache(maxsize=4096)
+def _by_name(expr: str) -> tuple[Mapping[str, Sequence[Selector]], Sequence[Selector]] | None:
+    """An expression's selectors by the metric's name, and those without one; None when it does not parse."""
     parsed = selectors(expr)
     if parsed is None:
-        return metric in _WORD.findall(_QUOTED.sub("", expr))
-    return any(selector.may_read(metric, labels) for selector in parsed)
+        return None
+    named: dict[str, list[Selector]] = {}
+    for one in parsed:
+        if one.name:
+            named.setdefault(one.name, []).append(one)
+    return named, [one for one in parsed if not one.name]
 
 
 def _selector(node: Any, op: Any) -> Selector:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from obs.prom.remote_write import Labels, make_labels
 
 _RESULT = b'"result":['
-_END = b"]]}"
+_VALUES = b'"values":['
 
 
 class OffGridError(Exception):
@@ -46,7 +46,9 @@ class PackedAnswer:
 def unpack(body: bytes, start_ms: int, step_ms: int, *, values: bool) -> tuple[tuple[Packed, ...], bytes]:
     """The series of a range answer, and the answer without them (JSON, to be judged as any other).
 
-    OffGridError when a time is not on the grid; KeyError, TypeError or ValueError when the shape is unknown.
+    Series are cut out of the text as servers lay it out: decoding all of it as JSON takes four times as long. What is
+    laid out in another way is decoded whole. OffGridError when a time is not on the grid; KeyError, TypeError or
+    ValueError when the shape is unknown.
     """
     at = body.find(_RESULT)
     if at < 0:
@@ -56,8 +58,8 @@ def unpack(body: bytes, start_ms: int, step_ms: int, *, values: bool) -> tuple[t
     found: list[Packed] = []
     try:
         while body[at : at + 1] == b"{":
-            item, at = _item(body, at)
-            found.append(_pack(item, start_ms, step_ms, values))
+            one, at = _cut_out(body, at, start_ms, step_ms, values)
+            found.append(one)
             if body[at : at + 1] == b",":
                 at += 1
         if body[at : at + 1] == b"]":
@@ -75,30 +77,49 @@ def _whole(body: bytes, start_ms: int, step_ms: int, values: bool) -> tuple[tupl
     return tuple(_pack(item, start_ms, step_ms, values) for item in items), json.dumps(document).encode()
 
 
-def _item(body: bytes, at: int) -> tuple[Any, int]:
-    """The JSON object that begins at ``at``, and where it ends."""
-    end = at
-    while True:
-        end = body.find(_END, end)
-        if end < 0:
-            raise ValueError("a series has no end")
-        end += len(_END)
-        try:
-            return json.loads(body[at:end]), end
-        except ValueError:
-            continue  # these marks stood in a label's value
+def _cut_out(body: bytes, at: int, start_ms: int, step_ms: int, wanted: bool) -> tuple[Packed, int]:
+    """The series whose object begins at ``at`` ({"metric":{…},"values":[[time,"value"],…]}), and where it ends."""
+    begin = body.find(_VALUES, at)  # in a label's value the quotes would be escaped
+    if begin < 0:
+        raise ValueError("a series has no values")
+    item = json.loads(body[at:begin].rstrip(b", ") + b"}")
+    begin += len(_VALUES)
+    end = body.find(b"]]", begin - 1)
+    if body[begin : begin + 1] != b"[" or body[end : end + 3] != b"]]}" or list(item) != ["metric"]:
+        raise ValueError("a series has another shape")
+    count = body.count(b',"', begin, end)
+    first, last = (
+        _step(body[place + 1 : body.find(b",", place)], start_ms, step_ms) for place in (begin, body.rfind(b"[", begin, end))
+    )
+    labels = make_labels(item["metric"].items())
+    if last - first == count - 1 and not wanted:
+        return Packed(labels, ((first, last + 1),)), end + 3
+    parts = body[begin:end].split(b'"')  # [time,  value  ],[time,  value  … and nothing behind the last
+    if len(parts) != 2 * count + 1 or parts[-1]:
+        raise ValueError("a series has another shape")
+    runs = _runs(count, lambda number: _step(parts[2 * number].strip(b"[], "), start_ms, step_ms))
+    return Packed(labels, runs, array("d", map(float, parts[1::2])) if wanted else None), end + 3
 
 
 def _pack(item: Any, start_ms: int, step_ms: int, wanted: bool) -> Packed:
     points: Sequence[tuple[float, str]] = item.get("values", ())
-    runs: list[tuple[int, int]] = []
+    runs = _runs(len(points), lambda number: _step(points[number][0], start_ms, step_ms))
+    values = array("d", (float(value) for _, value in points)) if wanted else None
+    return Packed(make_labels(item["metric"].items()), runs, values)
 
-    def index(number: int) -> int:
-        ms = round(points[number][0] * 1000)
-        steps, rest = divmod(ms - start_ms, step_ms)
-        if rest:
-            raise OffGridError(f"a value at {ms} ms")
-        return steps
+
+def _step(seconds: float | bytes, start_ms: int, step_ms: int) -> int:
+    """The index on the grid of a time in seconds."""
+    ms = round(float(seconds) * 1000)
+    steps, rest = divmod(ms - start_ms, step_ms)
+    if rest:
+        raise OffGridError(f"a value at {ms} ms")
+    return steps
+
+
+def _runs(count: int, index: Callable[[int], int]) -> tuple[tuple[int, int], ...]:
+    """The runs of ``count`` points in order of time, of which ``index`` tells the place on the grid."""
+    runs: list[tuple[int, int]] = []
 
     def add(low: int, high: int, first: int, last: int) -> None:
         """Points ``low`` to ``high`` (inclusive), whose grid indexes are ``first`` and ``last``."""
@@ -118,7 +139,6 @@ def _pack(item: Any, start_ms: int, step_ms: int, wanted: bool) -> Packed:
         after = index(middle + 1)
         add(middle + 1, high, after, last)
 
-    if points:
-        add(0, len(points) - 1, index(0), index(len(points) - 1))
-    values = array("d", (float(value) for _, value in points)) if wanted else None
-    return Packed(make_labels(item["metric"].items()), tuple(runs), values)
+    if count:
+        add(0, count - 1, index(0), index(count - 1))
+    return tuple(runs)

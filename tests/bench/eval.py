@@ -32,6 +32,7 @@ import bench
 from obs.alerts.registry import all_groups
 from obs.config import load_config, parse_config
 from obs.evaluate import explain, live, recording, replay
+from obs.evaluate.ranges import Asker
 from obs.evaluate.rules import from_groups, in_order
 from obs.prom.client import Client
 from obs.prom.server import PrivatePrometheus
@@ -61,8 +62,9 @@ def world(pods: int, *, deployed: bool) -> Iterator[PrivatePrometheus]:
         server.writer.write(sorted(points, key=lambda point: point.time_ms))
         if deployed:
             times = range(now - 600_000, now + 1, 30_000)
+            asker = Asker(server.client)
             for rule in in_order([rule for rule in pack() if rule.kind == "record"]):
-                server.writer.write(replay.written_back(replay.evaluate_rule(server, rule, times), times))
+                replay.record(asker, server, rule, rule.expr, times)
         yield server
 
 

@@ -11,9 +11,9 @@ from obs.errors import ConfigError, InputError
 from obs.evaluate.history import History
 from obs.evaluate.outages import Target
 from obs.evaluate.replay import Instance, Timeline
-from obs.evaluate.rules import Rule, from_groups
+from obs.evaluate.rules import Rule, from_groups, needed
 from obs.evaluate.state import Span
-from obs.evaluate.sweep import STEPS, Spec, check, needed, parse_spec, sweep, values, with_threshold
+from obs.evaluate.sweep import STEPS, Spec, check, parse_spec, sweep, values, with_threshold
 from obs.prom.remote_write import make_labels
 
 CONFIG = parse_config("models: {slow: {queue_time: 2s}}\n")
@@ -134,7 +134,7 @@ def test_needed() -> None:
         return Rule("record", name, expr)
 
     rules = [record("a", "x"), record("b", "rate(a[1m])"), record("c", "x"), alert("A", "b > 1")]
-    assert [rule.name for rule in needed(rules, [rules[-1]])] == ["a", "b"]
+    assert [rule.name for rule in needed([rules[-1]], rules[:-1])] == ["a", "b"]
 
 
 class Stub:
