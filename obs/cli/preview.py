@@ -158,7 +158,8 @@ def _data(args: argparse.Namespace, progress: Progress) -> Iterator[_Data]:
         if end <= start:
             raise InputError(f"--to {args.end} is before the recording begins ({start:.0f}); give a later one")
         server = stack.enter_context(filled(
-            ones, rules.rules, end_ms=round(max(end, start + 1) * 1000),
+            ones, rules.rules, end_ms=round(end * 1000),
+            interval_ms=round(rules.config.evaluation_interval * 1000) if rules.config is not None else None,
             progress=lambda text, part: progress(text, 0.6 * part),
         ))
         yield _Data(server.client, f"the recording {', '.join(one.name for one in ones)} by {rules.name}", start, end)

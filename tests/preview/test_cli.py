@@ -75,6 +75,17 @@ def test_the_recordings_time_can_be_narrowed(tmp_path: Path, capsys: pytest.Capt
     assert "2026-11-30 07:19:02 to 2026-11-30 07:21:02 UTC" in (tmp_path / "obs-fleet.html").read_text()
 
 
+def test_own_rules_that_only_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules, board = tmp_path / "rules.yaml", tmp_path / "mine.json"
+    rules.write_text("groups: [{name: g, rules: [{record: 'job:up:sum', expr: sum by (job) (up)}]}]")
+    board.write_text(json.dumps({"title": "t", "panels": [
+        {"type": "stat", "title": "s", "targets": [{"expr": "job:up:sum", "instant": True}]}]}))
+    code, text, error = run(capsys, board, "--recording", TRITON, "--rules", rules, "--out", tmp_path)
+    assert (code, error) == (0, "")
+    assert "1 of 1 panels have data" in text
+    assert ">1</b>" in (tmp_path / "mine.html").read_text()
+
+
 def test_a_query_that_fails_is_drawn_and_told(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.json"
     path.write_text(json.dumps({"title": "Bad", "panels": [{"type": "stat", "title": "s", "targets": [{"expr": "up{"}]}]}))
