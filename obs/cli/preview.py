@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recording", type=Path, action="extend", nargs="+", metavar="PATH",
         help="instead of a server: folders or .tar.gz of scrapes, played side by side through the rules on a private "
-        "Prometheus; or one Prometheus data directory or snapshot (never modified)",
+        "Prometheus; or one Prometheus data directory or snapshot, with what it holds (never modified)",
     )
     parser.add_argument("--job", default="", help="job label of a recorded single target (default: the recording's name)")
     parser.add_argument("--instance", default="", help="instance label of it (default: recording:0)")
