@@ -20,5 +20,5 @@ def world() -> Iterator[servers.World]:
 
     config = servers.short_times()
     recordings = servers.everything(config)
-    with filled(recordings, all_groups(config)) as server:
+    with filled(recordings, all_groups(config), interval_ms=round(config.evaluation_interval * 1000)) as server:
         yield servers.World(config, server, Range(recordings[0].start_ms / 1000, recordings[0].end_ms / 1000))

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recording", type=Path, action="extend", nargs="+", metavar="PATH",
         help="instead of a server: folders or .tar.gz of scrapes, played side by side through the rules on a private "
-        "Prometheus; or one Prometheus data directory or snapshot (never modified)",
+        "Prometheus; or one Prometheus data directory or snapshot, with what it holds (never modified)",
     )
     parser.add_argument("--job", default="", help="job label of a recorded single target (default: the recording's name)")
     parser.add_argument("--instance", default="", help="instance label of it (default: recording:0)")
@@ -158,7 +158,8 @@ def _data(args: argparse.Namespace, progress: Progress) -> Iterator[_Data]:
         if end <= start:
             raise InputError(f"--to {args.end} is before the recording begins ({start:.0f}); give a later one")
         server = stack.enter_context(filled(
-            ones, rules.rules, end_ms=round(max(end, start + 1) * 1000),
+            ones, rules.rules, end_ms=round(end * 1000),
+            interval_ms=round(rules.config.evaluation_interval * 1000) if rules.config is not None else None,
             progress=lambda text, part: progress(text, 0.6 * part),
         ))
         yield _Data(server.client, f"the recording {', '.join(one.name for one in ones)} by {rules.name}", start, end)

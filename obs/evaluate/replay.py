@@ -115,15 +115,16 @@ def played(
     interval_ms: int | None = None,
     end_ms: int | None = None,
     normalise_le: bool | None = None,
+    without_alerts: bool = False,
     progress: Callable[[str, float], None] = lambda text, part: None,
 ) -> Iterator[Played]:
     """``replay``, with the server left running inside the ``with``. ``progress``: what is being done, and the part
-    of all that is done (0 to 1)."""
+    of all that is done (0 to 1). ``without_alerts``: rules that only record are no mistake."""
     many = [recordings] if isinstance(recordings, Recording) else list(recordings)
     plain = plain_rules(rules)
     if not many:
         raise InputError("no recording was given; name one")
-    if not any(rule.kind == "alert" for rule in plain):
+    if not without_alerts and not any(rule.kind == "alert" for rule in plain):
         raise InputError("the rules have no alert; name a rule file with alerts")
     ordered = rules_.in_order(plain)
     start = min(one.start_ms for one in many)

@@ -21,14 +21,21 @@ def filled(
     recordings: Sequence[Recording],
     rules: Sequence[Rule] | Sequence[Group],
     *,
+    interval_ms: int | None = None,
     end_ms: int | None = None,
     progress: Callable[[str, float], None] = lambda text, part: None,
 ) -> Iterator[PrivatePrometheus]:
-    """Such a server. ``end_ms``: play until then (unix milliseconds; default: the last scrape).
+    """Such a server.
+
+    ``interval_ms``: the evaluation interval of rules that have none of their own (default: the recording's scrape
+    interval; panels that count evaluations assume that of obs.yaml). ``end_ms``: play until then (unix milliseconds;
+    default: the last scrape).
 
     InputError when a rule cannot be evaluated; ToolError or ServerError when Prometheus cannot work.
     """
-    with played(recordings, rules, end_ms=end_ms, progress=progress) as found:
+    with played(
+        recordings, rules, interval_ms=interval_ms, end_ms=end_ms, without_alerts=True, progress=progress
+    ) as found:
         found.server.writer.write_series(alerts(found, rules))
         yield found.server
 

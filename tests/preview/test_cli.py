@@ -69,10 +69,18 @@ def test_variables(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "flaky triton-2.51-incident" not in page
 
 
-def test_the_recordings_time_can_be_narrowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, _ = run(capsys, "fleet", "--recording", TRITON, "--from", "now-2m", "--to", "1796023262", "--out", tmp_path)
-    assert code == 0
-    assert "2026-11-30 07:19:02 to 2026-11-30 07:21:02 UTC" in (tmp_path / "obs-fleet.html").read_text()
+def test_a_part_of_a_recording_by_own_rules_that_only_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules, board = tmp_path / "rules.yaml", tmp_path / "mine.json"
+    rules.write_text("groups: [{name: g, rules: [{record: 'job:up:sum', expr: sum by (job) (up)}]}]")
+    board.write_text(json.dumps({"title": "t", "panels": [
+        {"type": "stat", "title": "s", "targets": [{"expr": "job:up:sum", "instant": True}]}]}))
+    window = ("--from", "now-2m", "--to", "1796023262")
+    code, text, error = run(capsys, board, "--recording", TRITON, "--rules", rules, *window, "--out", tmp_path)
+    assert (code, error) == (0, "")
+    assert "1 of 1 panels have data" in text
+    page = (tmp_path / "mine.html").read_text()
+    assert ">1</b>" in page
+    assert "2026-11-30 07:19:02 to 2026-11-30 07:21:02 UTC" in page
 
 
 def test_a_query_that_fails_is_drawn_and_told(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
