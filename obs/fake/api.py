@@ -1,6 +1,6 @@
 """The server's API as far as probes, the sidecar and a load generator ask: Triton's HTTP API, vLLM's OpenAI one.
 
-Sources: KServe's predict protocol v2 with Triton's repository extension; obs/sidecar/readiness.py reads the same pages.
+Statuses and error texts are those of a real Triton 2.51 and held against one (tests/fake/test_real_triton.py).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ ANSWER_SECONDS = 120.0
 Answer = tuple[int, object]
 _MODEL = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?(?P<what>/ready|/config|/infer|/generate|)")
 _REPOSITORY = re.compile(r"/v2/repository/models/(?P<model>[^/]+)/(?P<what>load|unload)")
+_BACKENDS = {"triton": "python", "triton-vllm": "vllm", "triton-trtllm": "tensorrtllm"}
 _NOT_FOUND: Answer = (404, {"error": "Not Found"})
 
 
@@ -34,7 +35,9 @@ def _triton(world: World, method: str, path: str, body: bytes) -> Answer:
         return 200, None
     if path in ("/v2", "/v2/"):
         return 200, {"name": "triton", "version": world.version, "extensions": ["model_repository", "statistics"]}
-    if path == "/v2/repository/index" and method == "POST":
+    if path == "/v2/repository/index":
+        if method != "POST":
+            return 405, {"error": "Method Not Allowed"}
         return 200, [
             {"name": name, "version": "1", "state": "READY"} if name in world.models
             else {"name": name, "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}
@@ -42,8 +45,9 @@ def _triton(world: World, method: str, path: str, body: bytes) -> Answer:
         ]
     if (match := _REPOSITORY.fullmatch(path)) and method == "POST":
         if match["model"] not in world.spec.models:
-            return 400, {"error": f"failed to {match['what']} '{match['model']}', no such model in the repository"}
-        if match["what"] == "unload":
+            if match["what"] == "load":
+                return 500, {"error": f"failed to load '{match['model']}', failed to poll from model repository"}
+        elif match["what"] == "unload":
             world.set_fault("unload", model=match["model"])
         else:
             world.clear("unload", match["model"])
@@ -51,26 +55,49 @@ def _triton(world: World, method: str, path: str, body: bytes) -> Answer:
     match = _MODEL.fullmatch(path)
     if match is None:
         return _NOT_FOUND
-    name = match["model"]
-    if name not in world.models or match["version"] not in (None, "1"):
-        return 400, {"error": f"Request for unknown model: '{name}' is not found"}
+    name, what = match["model"], match["what"]
+    there = name in world.models and match["version"] in (None, "1")
+    if what == "/ready":
+        return (200, None) if there else (400, {"error": "Model version not ready"})
+    if not there:
+        why = "has no available versions" if name in world.spec.models and name not in world.models else "is not found"
+        return 404, {"error": f"Request for unknown model: '{name}' {why}"}
     if method == "GET":
-        if match["what"] == "/ready":
-            return 200, None
-        return 200, _metadata(world, name)
-    if match["what"] not in ("/infer", "/generate"):
+        tells = {"": _metadata, "/config": _config}.get(what)
+        return (200, tells(world, name)) if tells else _NOT_FOUND
+    if what not in ("/infer", "/generate"):
         return _NOT_FOUND
+    try:
+        json.loads(body)
+    except ValueError as error:
+        return 500, {"error": f"failed to parse the request JSON buffer: {error}"}
     failed = _run(world, name, None)
     if failed:
         return 500, {"error": failed}
-    if match["what"] == "/generate":
+    if what == "/generate":
         return 200, {"model_name": name, "model_version": "1", "text_output": "fake"}
     output = {"name": "OUTPUT", "datatype": "FP32", "shape": [1, 1], "data": [0.0]}
     return 200, {"model_name": name, "model_version": "1", "outputs": [output]}
 
 
+def _config(world: World, name: str) -> object:
+    """The parts of a configuration that matter to whoever checks it."""
+    plain = world.spec.engine == "triton"
+    tensor = {"data_type": "TYPE_FP32", "dims": [1]}
+    return {
+        "name": name,
+        "platform": "",
+        "backend": _BACKENDS[world.spec.engine],
+        "max_batch_size": world.spec.service.batch if plain else 0,
+        "input": [{"name": "INPUT", **tensor}],
+        "output": [{"name": "OUTPUT", **tensor}],
+        "instance_group": [{"name": name, "kind": "KIND_MODEL", "count": world.spec.service.instances if plain else 1}],
+        **({"dynamic_batching": {}} if plain else {"model_transaction_policy": {"decoupled": True}}),
+    }
+
+
 def _metadata(world: World, name: str) -> object:
-    platform = "onnxruntime_onnx" if world.spec.engine == "triton" else world.spec.engine.partition("-")[2]
+    platform = _BACKENDS[world.spec.engine]
     tensor = {"datatype": "FP32", "shape": [-1, 1]}
     return {"name": name, "versions": ["1"], "platform": platform, "inputs": [{"name": "INPUT", **tensor}],
             "outputs": [{"name": "OUTPUT", **tensor}]}

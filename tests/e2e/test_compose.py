@@ -66,6 +66,14 @@ def test_everything_mounted_is_there_and_read_only() -> None:
             assert target.startswith("/")
 
 
+def test_what_may_be_set_is_in_the_example() -> None:
+    example = dict(re.findall(r"^#(\w+)=(.+)$", (FOLDER / ".env.example").read_text(), re.MULTILINE))
+    used = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", COMPOSE.read_text()))
+    assert example.keys() == used.keys() | {"COMPOSE_PROFILES"}
+    for name in used.keys() - {"TRITON_MODELS"}:  # there the example is another folder than the default
+        assert example[name] == used[name]
+
+
 def test_published_ports_do_not_collide() -> None:
     published = [interpolated(port).rsplit(":", 1)[0] for service in SERVICES.values() for port in service.get("ports", ())]
     assert len(published) == len(set(published))

@@ -36,6 +36,7 @@ DEFAULT = [name for name, service in services().items() if not service.get("prof
 CONFIG = Path(__file__).parent / "obs.yaml"
 QUEUE = "InferenceQueueTimeHigh"
 DOWN = "InferenceTargetDown"
+FLAPPING = "InferenceTargetFlapping"
 SECONDS = 120
 """For one step, on a loaded machine."""
 
@@ -136,15 +137,16 @@ def test_a_killed_server_is_notified_by_the_committed_rules_and_silences_its_own
     eventually("the dead server is notified", lambda: notified(stack, "firing", DOWN, instance=instance, job="triton"), 240)
     assert not notified(stack, "firing", DOWN, instance=other)
     alerts = stack.ports["alertmanager", 9093]
+    # alerts of the pack by name, sent by hand: the same of the dead target and of a living one
     for where, job in ((instance, "triton"), (other, "vllm")):
-        labels = {"alertname": "ElseOfTheTarget", "severity": "warning", "job": job, "instance": where}
+        labels = {"alertname": FLAPPING, "severity": "warning", "job": job, "instance": where}
         ask(alerts, "/api/v2/alerts", [{"labels": labels}])
-    eventually("another target's alert is notified", lambda: notified(stack, "firing", "ElseOfTheTarget", instance=other))
+    eventually("another target's alert is notified", lambda: notified(stack, "firing", FLAPPING, instance=other))
     (suppressed,) = [one for one in ask(alerts, "/api/v2/alerts")
-                     if one["labels"]["alertname"] == "ElseOfTheTarget" and one["labels"]["instance"] == instance]
+                     if one["labels"]["alertname"] == FLAPPING and one["labels"]["instance"] == instance]
     (cause,) = suppressed["status"]["inhibitedBy"]
     assert suppressed["status"]["state"] == "suppressed"
-    assert not notified(stack, "firing", "ElseOfTheTarget", instance=instance)
+    assert not notified(stack, "firing", FLAPPING, instance=instance)
     assert cause in {one["fingerprint"] for one in ask(alerts, "/api/v2/alerts") if one["labels"]["alertname"] == DOWN}
     control(stack, "fake-triton", {"clear": "kill"})
     eventually("it is resolved", lambda: notified(stack, "resolved", DOWN, instance=instance, job="triton"))

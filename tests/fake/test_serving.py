@@ -67,7 +67,7 @@ def test_the_triton_api_is_what_probes_and_clients_ask(triton: Site) -> None:
     before = time.monotonic()
     assert call(triton, "api", "/v2/models/a/infer", inputs_of(metadata))[0] == 200
     assert time.monotonic() - before >= 0.01, "an answer takes the model's time"
-    assert call(triton, "api", "/v2/models/nobody/infer", {})[0] == 400
+    assert call(triton, "api", "/v2/models/nobody/infer", {})[0] == 404
     assert call(triton, "api", "/v2/repository/models/b/unload", b"")[0] == 200
     assert call(triton, "api", "/v2/repository/index", b"")[1][1]["state"] == "UNAVAILABLE"
     left = {line.partition("{")[0] for line in call(triton, "metrics", "/metrics")[1].splitlines() if 'model="b"' in line}
