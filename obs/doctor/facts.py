@@ -263,7 +263,6 @@ class Facts:
     prometheus: Prometheus | None = None
     recording: bool = False
     alerts: Mapping[str, Sequence[Alive]] = field(default_factory=dict)
-    mutes: Mapping[str, str] = field(default_factory=dict)
 
     def configs(self) -> Iterator[ModelConfig]:
         """Every model's configuration once: from disk, where lines can be named, else from the server."""

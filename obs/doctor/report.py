@@ -50,7 +50,11 @@ def as_text(report: Report, *, width: int, colour: bool, verbose: bool) -> Itera
     for source in report.sources:
         mark = {"ok": "ok", "partial": "partial", "failed": "FAILED"}[source.state]
         head = f"{source.name:<{named}}  {source.place:<{placed}}  {paint(f'{mark:<7}', source.state)}"
-        yield f"{head}  {source.what}".rstrip()
+        if named + placed + 13 + len(source.what) <= width:
+            yield f"{head}  {source.what}".rstrip()
+        else:
+            yield head.rstrip()
+            yield from _block("", source.what, width)
         for one in source.lacking:
             yield from _block("", one, width)
     shown = [one for one in report.findings if verbose or one.severity != "info"]

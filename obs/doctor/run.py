@@ -309,4 +309,4 @@ def _judged(facts: Facts, rules: Sequence[Rule]) -> Facts:
             mutes = dict.fromkeys(counters_frozen.FROZEN, counters_frozen.WHY)
     labelled = triton.labelled(sample for page in pages for sample in page.samples)
     place = " + ".join(page.place for page in pages)
-    return replace(facts, mutes=mutes, alerts={place: lives(rules, labelled, mutes), **facts.alerts})
+    return replace(facts, alerts={place: lives(rules, labelled, mutes), **facts.alerts})

@@ -22,6 +22,7 @@ from obs.doctor.run import _judged
 from obs.doctor.triton import of_document, of_sample
 from obs.errors import InputError
 from obs.evaluate import exposition
+from obs.evaluate.explain import same
 from obs.evaluate.rules import from_groups
 from obs.model.rule import Alert
 from obs.prom.client import LoadedRule
@@ -118,8 +119,18 @@ def test_server_ready() -> None:
     severities = [each.severity for each in found("server-ready", facts(triton=triton(index=index)))]
     assert severities == ["error", "info", "info"]
     assert one("server-ready", facts(triton=dataclasses.replace(triton(), ready=False))).severity == "error"
+    assert "not live" in one("server-ready", facts(triton=dataclasses.replace(triton(), live=False))).what
     assert one("server-ready", facts(triton=triton(index=()))).severity == "warning"
     assert not found("server-ready", facts(triton=triton()))
+
+
+def test_blind_spots() -> None:
+    models = {"py": {"backend": "python"}, "onnx": {"backend": "onnxruntime"},
+              "stream": {"backend": "python", "model_transaction_policy": {"decoupled": True}}}
+    errors, times = found("blind-spots", facts(triton=triton(models=models)))
+    assert errors.what.endswith("count as successes: py, stream")
+    assert times.what.endswith("until execute() returns: stream")
+    assert not found("blind-spots", facts(triton=triton(models={"onnx": {"backend": "onnxruntime"}})))
 
 
 def test_metrics_page() -> None:
@@ -463,6 +474,12 @@ def test_scrape_target() -> None:
     assert not found("scrape-target", prometheus(target()))
     assert one("scrape-target", prometheus(target(instance="other:8002"))).severity == "warning"
     assert one("scrape-target", prometheus()).severity == "error"
+    watched = facts(
+        prometheus=Prometheus("http://p", targets=(target("sidecar", "s:1", health="down", last_error="refused"),))
+    )
+    assert not [each for each in found("scrape-target", watched) if "down" in each.what]
+    named = dataclasses.replace(watched, config=parse_config("jobs: [sidecar]"))
+    assert [each.place for each in found("scrape-target", named) if "down" in each.what] == ["sidecar/s:1"]
     down = one("scrape-target", prometheus(target(health="down", last_error="sample limit exceeded")))
     assert "raise sample_limit of job triton" in down.mend
 
@@ -567,3 +584,8 @@ def test_the_worst_comes_first() -> None:
 def test_an_unknown_file_is_no_repository(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no folder"):
         look(tmp_path / "x")
+
+
+def test_rules_are_the_same_in_whatever_order_a_server_prints_matchers() -> None:
+    assert same('sum(x{b="1, {2}",a!="y"}) > 1', 'sum(x{a!="y",b="1, {2}"}) > 1')
+    assert not same('sum(x{b="1",a="2"})', 'sum(x{b="2",a="1"})')

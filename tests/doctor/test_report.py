@@ -105,7 +105,8 @@ def test_colour_is_only_paint() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_nothing_but_addresses_is_wider_than_the_terminal(width: int) -> None:
     long = Finding("an-id", "error", "p", "word " * 60, "word " * 60, "word " * 60)
-    assert all(len(line) <= max(width, 52) for line in lines(Report((), (long,)), width=width))
+    source = Source("Triton", "http://t", "ok", "Triton 2.71.0, " + "word " * 30)
+    assert all(len(line) <= max(width, 52) for line in lines(Report((source,), (long,)), width=width))
 
 
 def test_json_is_what_the_report_holds() -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from obs.doctor.checks import (
     backend_library,
+    blind_spots,
     cache_metrics,
     clock,
     config_readable,
@@ -67,6 +68,7 @@ CHECKS: tuple[Check, ...] = (
     pinned_memory,
     metrics_interval,
     dead_alerts,
+    blind_spots,
     control_mode,
     config_readable,
     model_name,

@@ -54,11 +54,11 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 
 def ours(facts: Facts) -> list[ScrapeTarget]:
-    """The targets that serve an engine or should: those of jobs with an engine, and of the pages that we look at."""
+    """The targets that serve an engine or should: of jobs with an engine or named in obs.yaml, and of pages we look at."""
     prometheus = facts.prometheus
     if prometheus is None:
         return []
-    jobs = {job for job, _ in prometheus.engine_targets}
+    jobs = {job for job, _ in prometheus.engine_targets} | set(facts.config.jobs)
     return [one for one in prometheus.targets or () if one.job in jobs or any(_same(url, one) for _, url in _looked_at(facts))]
 
 

@@ -35,6 +35,11 @@ def check(facts: Facts) -> Iterator[Finding]:
             "Kubernetes sends it no traffic, and models that are still loading have no series",
             "wait for the models to load; see the server's log for the one that does not",
         )
+    if triton.live is False:
+        yield Finding(
+            ID, "error", f"{triton.url}/v2/health/live", "the server says that it is not live",
+            "Kubernetes restarts it by its liveness probe", "see the server's log",
+        )
     loading = sorted({one.name for one in triton.index or () if one.state in {"LOADING", "UNLOADING"}})
     if loading:
         yield Finding(
