@@ -70,6 +70,7 @@ pack: $(VENV)/.dev tools
 	@$(BIN)/obs build --check
 	@$(BIN)/obs build --check --config examples/obs.yaml --out examples/pack
 	@$(BIN)/obs build --check --config examples/obs.yaml --out examples/pack --format alertmanager,podmonitor,scrape
+	@$(BIN)/obs build --check --config compose/obs.yaml --out compose --format alertmanager
 	@$(BIN)/obs check
 	@$(BIN)/obs test
 
@@ -81,6 +82,7 @@ build: $(VENV)/.pack
 	@$(BIN)/obs build
 	@$(BIN)/obs build --config examples/obs.yaml --out examples/pack
 	@$(BIN)/obs build --config examples/obs.yaml --out examples/pack --format alertmanager,podmonitor,scrape
+	@$(BIN)/obs build --config compose/obs.yaml --out compose --format alertmanager
 
 check: $(VENV)/.pack tools
 	@$(BIN)/obs check

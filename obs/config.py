@@ -308,6 +308,8 @@ class Receivers(_Strict):
     warning: Url = "http://127.0.0.1:5001/warning"
     info: Url = ""
     address: Annotated[str, BeforeValidator(_address)] = "127.0.0.1:9093"
+    group_wait: Duration = 30.0
+    group_interval: Duration = 300.0
     gpu_inhibits_latency: bool = False
 
 
@@ -661,6 +663,8 @@ _DEPLOY_WHY = {
     "alertmanager.warning": "webhook that makes a ticket",
     "alertmanager.info": "webhook for what is only to be seen; without one Alertmanager shows it and sends nothing",
     "alertmanager.address": "Alertmanager as Prometheus reaches it",
+    "alertmanager.group_wait": "a group waits so long for what fails together",
+    "alertmanager.group_interval": "and so long before it tells of what joined it, or ended",
     "alertmanager.gpu_inhibits_latency": "GPUMemoryHigh silences latency of its whole cluster: a GPU's series name no model",
 }
 

@@ -15,14 +15,13 @@ from typing import Any
 
 from obs.config import Config
 from obs.model.rule import Alert
-from obs.promql import escape_regex
+from obs.promql import duration, escape_regex
 from obs.render.pack import Pack, header
 from obs.render.prometheus import dump
 
 _LABEL = re.compile(r"\$labels\.(\w+)")
 
-#: Times of the routes. A group waits for what fails together; a page comes again after 4 h, a ticket after a day.
-GROUP_WAIT, GROUP_INTERVAL = "30s", "5m"
+#: A page comes again after 4 h, a ticket after a day.
 REPEAT = {"critical": "4h", "warning": "24h", "info": "24h"}
 
 
@@ -147,8 +146,8 @@ def configuration(pack: Pack) -> dict[str, str]:
         "route": {
             "receiver": "inference-warning",
             "group_by": ["alertname", config.cluster, config.namespace, "job"],
-            "group_wait": GROUP_WAIT,
-            "group_interval": GROUP_INTERVAL,
+            "group_wait": duration(receivers.group_wait),
+            "group_interval": duration(receivers.group_interval),
             "repeat_interval": REPEAT["critical"],
             "routes": [{
                 "matchers": [names(alert.name for alert in pack.alerts)],

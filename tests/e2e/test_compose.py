@@ -116,13 +116,18 @@ def test_amtool_accepts_the_routes_and_they_lead_to_the_webhook() -> None:
     amtool = shutil.which("amtool")
     if amtool is None:
         pytest.skip("amtool is not installed (make test-tools)")
-    config = str(FOLDER / "alertmanager" / "alertmanager.yml")
+    config = str(FOLDER / "deploy" / "alertmanager" / "alertmanager.yml")
     done = subprocess.run([amtool, "check-config", config], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for severity, receiver in (("critical", "webhook"), ("warning", "webhook"), ("info", "webhook-info")):
-        routed = subprocess.run([amtool, "config", "routes", "test", f"--config.file={config}", f"severity={severity}"],
+    for severity in ("critical", "warning", "info"):
+        routed = subprocess.run([amtool, "config", "routes", "test", f"--config.file={config}",
+                                 "alertname=InferenceTargetDown", f"severity={severity}"],
                                 capture_output=True, text=True, check=True)
-        assert routed.stdout.strip() == receiver
+        assert routed.stdout.strip() == f"inference-{severity}"
+    receivers = yaml.safe_load(Path(config).read_text(encoding="utf-8"))["receivers"]
+    assert {one["webhook_configs"][0]["url"] for one in receivers} == {
+        f"http://webhook:9902/{severity}" for severity in ("critical", "warning", "info")
+    }
 
 
 def test_grafana_finds_its_datasource_and_the_dashboards() -> None:
