@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shutil
 import sys
@@ -35,10 +36,12 @@ def colour() -> bool:
 
 def guarded(work: Callable[[], int]) -> int:
     """What ``work`` returns, in a command with the exit codes of ``obs eval``: 2 after an ObsError, whose lines are
-    printed, 3 after a bug of ours. What is no error of the command (a closed pipe, Ctrl-C, a package that is not
-    installed) is left to obs.cli.main."""
+    printed, and when the output cannot be written, 3 after a bug of ours. What is no error of the command (a closed pipe,
+    Ctrl-C, a package that is not installed) is left to obs.cli.main."""
     try:
-        return work()
+        code = work()
+        sys.stdout.flush()
+        return code
     except ObsError as error:
         for line in str(error).splitlines():
             print(f"obs: {line}", file=sys.stderr)
@@ -46,9 +49,20 @@ def guarded(work: Callable[[], int]) -> int:
     except (BrokenPipeError, KeyboardInterrupt, ModuleNotFoundError):
         raise
     except Exception as error:
+        if isinstance(error, OSError) and told_full(error):
+            return 2
         traceback.print_exc()
         print(f"obs: a bug of obs: {type(error).__name__}: {error}; please report it with the lines above", file=sys.stderr)
         return 3
+
+
+def told_full(error: OSError) -> bool:
+    """Whether the output's disk is full or broken: then it is said, and standard output given up."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(f"obs: the output cannot be written: {error.strerror}; free some space, or write elsewhere", file=sys.stderr)
+    return True
 
 
 def duration_of(flag: str, text: str) -> float:
@@ -79,6 +93,17 @@ def moment(flag: str, text: str) -> float:
     if not 0 < found < 1e11:
         raise InputError(f"{flag} {text!r} is no unix time in seconds; write 1796023557 or 2026-11-30T09:00:00Z")
     return found
+
+
+def recording_time(text: str) -> Callable[[int], int | None] | None:
+    """``--at`` of a recording: what makes the time (unix milliseconds) of its end; None when none is given."""
+    if not text:
+        return None
+    if text.startswith("+"):
+        more = duration_of("--at", text[1:])
+        return lambda end_ms: end_ms + round(more * 1000)
+    at = round(moment("--at", text) * 1000)
+    return lambda end_ms: at
 
 
 def refuse_broken(paths: Sequence[str]) -> None:

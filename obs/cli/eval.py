@@ -11,11 +11,11 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obs.cli.common import add_config, add_format, colour, duration_of, guarded, moment, refuse_broken
+from obs.cli.common import add_config, add_format, colour, duration_of, guarded, moment, recording_time, refuse_broken
 from obs.cli.connection import URL, add_connection, connection
 from obs.errors import InputError
 
@@ -152,16 +152,6 @@ def _rules(args: argparse.Namespace) -> tuple[list[Rule], float]:
     loaded = rules.load_rule_files(args.rules)
     refuse_broken(args.rules)
     return loaded, config.evaluation_interval
-
-
-def recording_time(text: str) -> Callable[[int], int | None] | None:
-    if not text:
-        return None
-    if text.startswith("+"):
-        more = duration_of("--at", text[1:])
-        return lambda end_ms: end_ms + round(more * 1000)
-    at = round(moment("--at", text) * 1000)
-    return lambda end_ms: at
 
 
 # --- on the terminal ---------------------------------------------------------------------------------------

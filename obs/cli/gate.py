@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obs.cli.common import add_config, add_format, colour, duration_of, guarded, moment
+from obs.cli.common import add_config, add_format, colour, duration_of, guarded, moment, recording_time
 from obs.cli.connection import URL, add_connection, connection
 from obs.errors import InputError, ServerError
 
@@ -74,7 +74,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from obs.cli.eval import recording_time
     from obs.config import load_config
 
     config = load_config(args.config)

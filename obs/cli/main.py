@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import os
 import sys
@@ -101,10 +100,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        from obs.cli.common import told_full
+
+        if not told_full(error):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"obs: the output cannot be written: {error.strerror}; free some space, or write elsewhere", file=sys.stderr)
         return EXIT_COULD_NOT
     except KeyboardInterrupt:
         print("obs: interrupted", file=sys.stderr)

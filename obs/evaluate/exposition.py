@@ -22,6 +22,7 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(
     r'[ \t]*(?:([a-zA-Z_][a-zA-Z0-9_]*)|"((?:[^"\\]|\\.)*)")[ \t]*(?:(=)[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*)?'
 )
+_HEAD = re.compile(r'(?:[a-zA-Z_:][a-zA-Z0-9_:]*)?[ \t]*\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}')
 _REST = re.compile(r"[ \t]*(\S+)(?:[ \t]+(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))?[ \t]*(#[ \t]*\{.*)?$")
 _NUMBER = re.compile(
     r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|inf|infinity)|nan", re.IGNORECASE | re.ASCII
@@ -194,6 +195,9 @@ def _split(line: str, heads: Heads, source: str, number: int) -> tuple[tuple[str
 
 def _head_end(line: str) -> int:
     """Where the name and labels end: after the closing brace outside quotes, else after the name."""
+    whole = _HEAD.match(line)
+    if whole is not None:
+        return whole.end()
     name = _NAME.match(line)
     at = name.end() if name else 0
     brace = at

@@ -179,9 +179,11 @@ def plain_rules(rules: Sequence[Rule] | Sequence[Group]) -> list[Rule]:
 def at_its_turn(asker: Asker, rule: Rule, expr: str, turns: rules_.Turns) -> str:
     """What to ask for a rule (``expr``: its expression, or what took its place), so that it sees the series that later
     rules of its group record as they were at its turn. Where that cannot be asked, a warning."""
-    later = turns.later(rule)
+    later, astride = turns.later(rule), turns.astride(rule)
+    if not later and not astride:
+        return expr
     asked = explain.delayed(expr, later)
-    blind = [name for name in turns.astride(rule) if metric_names.may_read(expr, name)]
+    blind = [name for name in astride if metric_names.may_read(expr, name)]
     inside = [part.text for part in explain.subqueries(expr)]
     blind += [name for name in later if any(metric_names.may_read(text, name) for text in inside)]
     for name in sorted(blind):

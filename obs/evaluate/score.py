@@ -15,7 +15,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from obs.evaluate import outages
 from obs.evaluate.incidents import Incident, Incidents
@@ -202,7 +202,7 @@ def score(
         for name in timeline.alerts
     )
     return Score(
-        timeline.start_ms, timeline.end_ms, merge, alerts, _total(found, alerts, per_incident, timeline), per_incident,
+        timeline.start_ms, timeline.end_ms, merge, alerts, _total(found, per_incident, timeline), per_incident,
         found, outside,
     )
 
@@ -233,6 +233,15 @@ def _after(one: Incident, theirs: Sequence[Episode], timeline: Timeline) -> int 
     return max(0, min(episode.start_ms for episode in theirs) - one.start_ms)
 
 
+class _Wanted(NamedTuple):
+    """An incident that should be told: whether it was, how long after its beginning, and the episodes that told."""
+
+    incident: Incident
+    hit: bool
+    after: int | None
+    episodes: Sequence[Episode]
+
+
 def _alert(
     name: str,
     found: Sequence[Episode],
@@ -241,60 +250,60 @@ def _alert(
     firing: int,
     blind: tuple[str, ...],
 ) -> AlertScore:
-    flaps = sum(one.flaps for one in found)
-    true = false = missed = expected = None
-    precision = recall = None
-    detect: list[int] = []
-    resolve: list[int] = []
-    if incidents is not None:
-        true = sum(one.kind == "true" for one in found)
-        false = sum(one.kind == "false" for one in found)
-        wanted = [one for one in incidents if name in one.expected]
-        expected = len(wanted)
-        missed = 0
-        for one in wanted:
+    if incidents is None:
+        return _scored(name, found, None, timeline, firing, blind)
+    wanted = []
+    for one in incidents:
+        if name in one.expected:
             theirs = [episode for episode in found if one.name in episode.incidents]
-            missed += not theirs
-            after = _after(one, theirs, timeline)
-            detect += [] if after is None else [after]
-            if theirs and all(episode.ends for episode in theirs) and one.end_ms <= timeline.end_ms:
-                resolve.append(max(0, max(episode.end_ms for episode in theirs) - one.end_ms))
-        precision = true / (true + false) if found else None
-        recall = (expected - missed) / expected if expected else None
-    return AlertScore(
-        name, len(found), true, false, missed, expected, precision, recall, _median(detect), max(detect, default=None),
-        _median(resolve), max(resolve, default=None), flaps, _pages(len(found) + flaps, timeline),
-        firing, blind,
-    )
+            wanted.append(_Wanted(one, bool(theirs), _after(one, theirs, timeline), theirs))
+    return _scored(name, found, wanted, timeline, firing, blind)
 
 
 def _total(
-    found: Sequence[Episode], alerts: Sequence[AlertScore], incidents: Sequence[IncidentScore] | None, timeline: Timeline
+    found: Sequence[Episode], incidents: Sequence[IncidentScore] | None, timeline: Timeline
 ) -> AlertScore:
+    firing = firing_ms(timeline, timeline.instances)
+    if incidents is None:
+        return _scored("total", found, None, timeline, firing)
+    wanted = []
+    for one in incidents:
+        if one.detections:
+            after = min((it.after_ms for it in one.detections if it.after_ms is not None), default=None)
+            theirs = [episode for episode in found if one.incident.name in episode.incidents]
+            wanted.append(_Wanted(one.incident, any(it.found for it in one.detections), after, theirs))
+    return _scored("total", found, wanted, timeline, firing)
+
+
+def _scored(
+    name: str,
+    found: Sequence[Episode],
+    wanted: Sequence[_Wanted] | None,
+    timeline: Timeline,
+    firing: int,
+    blind: tuple[str, ...] = (),
+) -> AlertScore:
+    """The score of some episodes; ``wanted`` is None without incidents."""
     flaps = sum(one.flaps for one in found)
     true = false = missed = expected = None
     precision = recall = None
     detect: list[int] = []
     resolve: list[int] = []
-    if incidents is not None:
+    if wanted is not None:
         true = sum(one.kind == "true" for one in found)
         false = len(found) - true
-        wanted = [one for one in incidents if one.detections]
         expected = len(wanted)
-        missed = sum(not any(it.found for it in one.detections) for one in wanted)
-        detect = [
-            min(times) for one in wanted if (times := [it.after_ms for it in one.detections if it.after_ms is not None])
-        ]
+        missed = sum(not one.hit for one in wanted)
+        detect = [one.after for one in wanted if one.after is not None]
         for one in wanted:
-            theirs = [episode for episode in found if one.incident.name in episode.incidents]
-            if theirs and all(episode.ends for episode in theirs) and one.incident.end_ms <= timeline.end_ms:
-                resolve.append(max(0, max(episode.end_ms for episode in theirs) - one.incident.end_ms))
+            ended = bool(one.episodes) and all(episode.ends for episode in one.episodes)
+            if ended and one.incident.end_ms <= timeline.end_ms:
+                resolve.append(max(0, max(episode.end_ms for episode in one.episodes) - one.incident.end_ms))
         precision = true / len(found) if found else None
         recall = (expected - missed) / expected if expected else None
     return AlertScore(
-        "total", len(found), true, false, missed, expected, precision, recall, _median(detect),
-        max(detect, default=None), _median(resolve), max(resolve, default=None), flaps,
-        _pages(len(found) + flaps, timeline), firing_ms(timeline, timeline.instances),
+        name, len(found), true, false, missed, expected, precision, recall, _median(detect), max(detect, default=None),
+        _median(resolve), max(resolve, default=None), flaps, _pages(len(found) + flaps, timeline), firing, blind,
     )
 
 

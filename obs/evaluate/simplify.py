@@ -1,12 +1,13 @@
 """What a server need not evaluate, because the result is known to be the same without it.
 
-Two rewritings, both exact, bit by bit:
+Two rewritings, both exact:
 
 - what can only be empty goes: ``a or b`` and ``a unless b`` are ``a`` where none of the metrics of ``b`` exist in the whole
   time that is looked at (they are asked for once);
 - a label is copied after the sum, not before it: in ``sum by (model) (label_replace(x, "model", "$1", "model_name", "(.+)"))``
   Prometheus copies the label of every series at every step. Where every series of ``x`` has the label and none has the
-  new one, that is ``label_replace(sum by (model_name) (x), …)``: the same groups, added up in the same order.
+  new one, that is ``label_replace(sum by (model_name) (x), …)``: the same groups of the same values. (Prometheus 2.x adds
+  what a function gives in an order that changes from query to query; beyond that no bit can differ.)
 
 The parts that an expression is taken apart into are texts of the author's; what cannot be told apart stays as it is.
 """

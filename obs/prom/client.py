@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from obs.errors import InputError, ServerError
-from obs.prom import packed
+from obs.prom import faults, packed
 from obs.prom.remote_write import Labels, make_labels, one_line
 
 if TYPE_CHECKING:
@@ -440,10 +440,13 @@ class Client:
                         )
                 return call(self._connect)
             except (PrometheusApiClientException, requests.RequestException, ValueError, KeyError, TypeError) as error:
+                lost = isinstance(error, requests.ConnectionError)
                 passing = isinstance(error, requests.RequestException) or re.search(r"\b(429|50[234])\b", str(error))
                 if attempt < self.retries and passing and self._pause(attempt, "", limit):
                     continue
-                said = one_line(self.clean(str(error)), 200)
+                said = one_line(self.clean(faults.reason(error) if lost else str(error)), 200)
+                if lost:
+                    raise ServerError(f"{self.url} cannot be reached: {said}; check the address, and that it runs") from None
                 raise ServerError(f"{self.url}: {said}; check the address and the server") from None
         raise AssertionError("unreachable")
 
@@ -524,7 +527,7 @@ class Client:
                 "or ask for less"
             ) from None
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-            said = one_line(self.clean(str(error)), 160)
+            said = one_line(self.clean(faults.reason(error)), 160)
             raise _UnreachableError(
                 f"{address} cannot be reached: {said}; check the address, and that it runs"
             ) from None

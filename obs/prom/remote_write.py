@@ -26,6 +26,7 @@ from obs.errors import ServerError, ToolError
 Labels = tuple[tuple[str, str], ...]
 """Label pairs sorted by name, ``__name__`` among them; never an empty value."""
 
+_SAMPLE = struct.Struct("<BBBd").pack  # all of a sample but its end: 20 bytes at most, so one byte for its size
 _Moulds = dict[range, tuple[bytes, int]]
 STALE_BITS = 0x7FF0000000000002
 STALE_NAN: float = struct.unpack("<d", struct.pack("<Q", STALE_BITS))[0]
@@ -55,8 +56,8 @@ def encode(points: Iterable[Point], cache: dict[Labels, bytes] | None = None) ->
     cache = {} if cache is None else cache
     series: dict[Labels, list[bytes]] = {}
     for time_ms, labels, value in points:
-        body = b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(time_ms)
-        series.setdefault(labels, []).append(b"\x12" + _varint(len(body)) + body)
+        end = _tail(time_ms)
+        series.setdefault(labels, []).append(_SAMPLE(0x12, 9 + len(end), 0x09, value) + end)
     out = bytearray()
     for labels, samples in series.items():
         head = cache.get(labels)
@@ -168,7 +169,9 @@ class Writer:
                 allow_redirects=False,
             )
         except requests.RequestException as error:
-            raise ServerError(f"{address} cannot be reached: {_reason(error)}; is Prometheus running there?") from error
+            from obs.prom import faults
+
+            raise ServerError(f"{address} cannot be reached: {faults.reason(error)}; is Prometheus running there?") from error
         if answer.status_code // 100 != 2:
             raise ServerError(
                 f"{address} refused {count} samples ({low_ms} to {high_ms} ms): "
@@ -225,10 +228,6 @@ def _mend(status: int, text: str) -> str:
     if "future" in text or "max" in text:
         return "the samples lie after this machine's clock: set the clock"
     return "see the log of that Prometheus"
-
-
-def _reason(error: Exception) -> str:
-    return one_line(str(getattr(error, "args", [error])[0] if error.args else error), 160)
 
 
 def _label(name: str, value: str) -> bytes:

@@ -164,6 +164,6 @@ class Sampler:
             if self._outcome not in ("", "ok"):
                 log.warning("sampling works again")
         else:
-            log.warning("sampling failed: %s (%s)", outcome, detail)
+            log.warning("sampling %s failed: %s (%s)", self._fetcher.shown, outcome, detail)
         self._outcome = outcome
         self._logged[outcome] = now

@@ -117,6 +117,8 @@ class Fetcher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._target = target
+        #: the address, as it may be logged
+        self.shown = shown(target.url)
         self._origin = target.split()
         self._timeout = timeout
         self._limit = limit

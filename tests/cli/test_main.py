@@ -12,6 +12,7 @@ import pytest
 from obs.cli.main import main
 from obs.config import load_config
 from obs.errors import DeclarationError
+from obs.prom.server import free_port
 from obs.recordings.names import series
 
 FULL = Path("/dev/full")
@@ -43,6 +44,31 @@ def test_a_full_disk_is_one_line_and_3(words: tuple[str, ...], tmp_path: Path) -
         done = obs(*words, cwd=tmp_path, stdout=full)
     assert done.returncode == 3
     assert done.stderr == "obs: the output cannot be written: No space left on device; free some space, or write elsewhere\n"
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+def test_a_full_disk_is_2_where_3_is_a_bug() -> None:
+    """``eval``, ``backtest`` and ``gate`` have their own codes."""
+    code = "from obs.cli.common import guarded; sys.exit(guarded(lambda: print('told') or 0))"
+    with FULL.open("w") as full:
+        words = [sys.executable, "-c", f"import sys; {code}"]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == "obs: the output cannot be written: No space left on device; free some space, or write elsewhere\n"
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("eval",), ("backtest", "--since", "1h", "--step", "1m"), ("gate", "--baseline", 'a="1"', "--canary", 'a="2"')],
+)
+def test_a_dead_port_is_one_line_in_plain_words(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert main([*command, "--prometheus", url, "--retries", "0"]) in {2, 4}
+    said = capsys.readouterr()
+    (line,) = (said.err or said.out).splitlines()
+    assert "cannot be reached: connection refused; check the address, and that it runs" in line
+    assert url in line
+    assert "Pool" not in line
 
 
 def test_a_program_that_is_no_promtool_is_no_pass(
