@@ -369,6 +369,14 @@ def compare(chance: random.Random, cases: int, tally: Tally) -> None:
         (folder / "rules.yaml").write_text(json.dumps({"groups": rules.groups}), encoding="utf-8")
         found = ours(rules, load_rule_files([folder / "rules.yaml"]))
         base, warnings = found["auto"]
+        # an alert whose own labels make two results the same: promtool ends there; compare_failing has such
+        alike = {match[1] for one in warnings if (match := re.match(r"(\w+): .* two results have the same labels", one))}
+        if alike:
+            for rule in (rule for group in rules.groups for rule in group["rules"] if rule.get("alert") in alike):
+                rule.pop("labels", None)
+            (folder / "rules.yaml").write_text(json.dumps({"groups": rules.groups}), encoding="utf-8")
+            found = ours(rules, load_rule_files([folder / "rules.yaml"]))
+            base, warnings = found["auto"]
         for how, (line, _) in found.items():
             for one in set(line.instances) ^ set(base.instances):
                 tally.wrong(1, f"{how} and auto differ: {one}\n{json.dumps(rules.groups)}")
