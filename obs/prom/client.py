@@ -10,6 +10,7 @@ is an error; every failure is a ServerError with one line, in which no secret is
 
 from __future__ import annotations
 
+import ast
 import base64
 import ipaddress
 import json
@@ -443,6 +444,10 @@ class Client:
                 passing = isinstance(error, requests.RequestException) or re.search(r"\b(429|50[234])\b", str(error))
                 if attempt < self.retries and passing and self._pause(attempt, "", limit):
                     continue
+                told = re.fullmatch(r"HTTP Status Code (400|422) \(b'(\{.*\})'\)", str(error), re.DOTALL)
+                if told is not None:  # the library keeps Prometheus' own words, as the repr of bytes
+                    said = one_line(self.clean(_own_words(told[2])), 200)
+                    raise QueryError(f"{self.url}: {said}; correct the expression") from None
                 said = one_line(self.clean(str(error)), 200)
                 raise ServerError(f"{self.url}: {said}; check the address and the server") from None
         raise AssertionError("unreachable")
@@ -613,6 +618,14 @@ def _read(answer: requests.Response, limit: float) -> bytes:
         chunks.append(chunk)
         if time.monotonic() > limit:
             raise TimeoutError
+
+
+def _own_words(text: str) -> str:
+    """What Prometheus says in its JSON of an error; the text as it is where it is none."""
+    try:
+        return str(json.loads(ast.literal_eval(f"b'{text}'"))["error"])
+    except (ValueError, SyntaxError, KeyError, TypeError):
+        return text
 
 
 def _data(
