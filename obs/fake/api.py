@@ -69,7 +69,7 @@ def _triton(world: World, method: str, path: str, body: bytes) -> Answer:
         return _NOT_FOUND
     try:
         json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return 500, {"error": f"failed to parse the request JSON buffer: {error}"}
     failed = _run(world, name, None)
     if failed:
@@ -93,6 +93,8 @@ def _config(world: World, name: str) -> object:
         "output": [{"name": "OUTPUT", **tensor}],
         "instance_group": [{"name": name, "kind": "KIND_MODEL", "count": world.spec.service.instances if plain else 1}],
         **({"dynamic_batching": {}} if plain else {"model_transaction_policy": {"decoupled": True}}),
+        # without it the backend would not serve the vllm: families that the page has
+        **({"parameters": {"REPORT_CUSTOM_METRICS": {"string_value": "true"}}} if world.spec.engine == "triton-vllm" else {}),
     }
 
 
@@ -120,7 +122,7 @@ def _vllm(world: World, method: str, path: str, body: bytes) -> Answer:
         name = str(asked["model"])
         text = asked.get("prompt") or " ".join(str(one.get("content", "")) for one in asked.get("messages", ()))
         wanted = int(asked.get("max_tokens") or 16)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return 400, {"error": {"message": "the body must be JSON with model, and prompt or messages", "code": 400}}
     size = Size(max(1, len(str(text)) // 4), max(1, wanted))
     if size.prompt + size.output > world.spec.max_model_len:

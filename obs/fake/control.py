@@ -7,7 +7,7 @@ from typing import Any
 
 from obs.errors import InputError
 from obs.fake.load import Load
-from obs.fake.world import World
+from obs.fake.world import FAULTS, World
 
 _KEYS = ("clear", "fault", "load", "model", "seconds", "value")
 _LOAD = ("peak", "period", "rate", "shape")
@@ -20,7 +20,7 @@ def apply(world: World, body: bytes) -> None:
     """
     try:
         wanted = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"the body is no JSON: {error}") from None
     if not isinstance(wanted, dict):
         raise InputError('the body is no JSON object; send one such as {"fault": "kill", "seconds": 20}')
@@ -36,12 +36,18 @@ def apply(world: World, body: bytes) -> None:
             raise InputError('load must be an object such as {"shape": "steady", "rate": 30}')
         _known(wanted["load"], _LOAD, "load: ")
         load = Load(**wanted["load"])
+    clear = wanted.get("clear")
+    if "clear" in wanted and clear is not True and clear not in FAULTS:
+        raise InputError(f"clear {clear!r} is neither true nor one of {', '.join(FAULTS)}")
+    fault: dict[str, Any] = {"model": model, "seconds": _number(wanted, "seconds"), "value": _number(wanted, "value")}
     with world.lock:
-        if clear := wanted.get("clear"):
+        world.names(model)
+        if "fault" in wanted:
+            world.check_fault(str(wanted["fault"]), **fault)
+        if clear is not None:
             world.clear("" if clear is True else str(clear), model)
         if "fault" in wanted:
-            world.set_fault(str(wanted["fault"]), model=model,
-                            seconds=_number(wanted, "seconds"), value=_number(wanted, "value"))
+            world.set_fault(str(wanted["fault"]), **fault)
         if load is not None:
             world.set_load(load, model)
 

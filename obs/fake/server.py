@@ -211,6 +211,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(404, {"error": "not found; use /control"})
             return
         if body is not None:
+            if self.headers.get("Origin") is not None or self.headers.get("Sec-Fetch-Site", "none") != "none":
+                # Any page that is open in a browser on this machine could send one, without being asked (text/plain).
+                self._json(403, {"error": "not from a web page; use curl"})
+                return
             if not isinstance(source, World):
                 self._json(400, {"error": "a recording is played: there is nothing to set"})
                 return

@@ -42,6 +42,9 @@ class Webhook(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             raise InputError(f"cannot listen on {host} port {port}: {error}; choose another with --port") from None
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no error of ours."""
+
     def server_bind(self) -> None:
         """As the parent, but without looking up our name."""
         self.socket.bind(self.server_address)
@@ -62,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not 0 < length <= BODY_BYTES:
                 raise ValueError
             found = list(lines(json.loads(self.rfile.read(length))))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self._send(400)
             return
         with self.server.lock:

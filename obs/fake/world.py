@@ -229,27 +229,31 @@ class World:
     def set_load(self, load: Load, model: str = "") -> None:
         """Another load, for one model or all."""
         with self.lock:
-            for name in self._names(model):
+            for name in self.names(model):
                 self.loads[name] = load
                 if name in self.models:
                     self.models[name].arrivals.set(load, self.now)
 
+    def check_fault(self, kind: str, *, seconds: float = 0.0, model: str = "", value: float = 0.0) -> None:
+        """InputError when ``set_fault`` would refuse it; nothing is changed."""
+        if kind not in FAULTS:
+            raise InputError(f"fault {kind!r} is none of {', '.join(FAULTS)}")
+        self.names(model)
+        if not 0 <= seconds <= 86_400:
+            raise InputError(f"fault {kind}: seconds {seconds!r} is not 0 to 86400")
+        if kind in NEEDS_SECONDS and seconds <= 0:
+            raise InputError(f"fault {kind}: say for how many seconds")
+        if kind == "errors" and not 0 < value <= 1:
+            raise InputError("fault errors: give the ratio as value, above 0 up to 1")
+        if kind == "slow" and not 1 <= value <= 1000:
+            raise InputError("fault slow: give the factor as value, 1 to 1000")
+        if kind == "unload" and not self.spec.triton:
+            raise InputError("fault unload: vLLM cannot unload its model; use kill")
+
     def set_fault(self, kind: str, *, seconds: float = 0.0, model: str = "", value: float = 0.0) -> None:
         """A fault begins, for so many seconds (0: until cleared). One of the same kind and model is replaced."""
         with self.lock:
-            if kind not in FAULTS:
-                raise InputError(f"fault {kind!r} is none of {', '.join(FAULTS)}")
-            self._names(model)
-            if not 0 <= seconds <= 86_400:
-                raise InputError(f"fault {kind}: seconds {seconds!r} is not 0 to 86400")
-            if kind in NEEDS_SECONDS and seconds <= 0:
-                raise InputError(f"fault {kind}: say for how many seconds")
-            if kind == "errors" and not 0 < value <= 1:
-                raise InputError("fault errors: give the ratio as value, above 0 up to 1")
-            if kind == "slow" and not 1 <= value <= 1000:
-                raise InputError("fault slow: give the factor as value, 1 to 1000")
-            if kind == "unload" and not self.spec.triton:
-                raise InputError("fault unload: vLLM cannot unload its model; use kill")
+            self.check_fault(kind, seconds=seconds, model=model, value=value)
             if kind in ("kill", "restart"):
                 for running in self.models.values():
                     running.drop_all("the server went down")
@@ -263,7 +267,7 @@ class World:
     def clear(self, kind: str = "", model: str = "") -> None:
         """Lift the faults of a kind and model; without them, all. A killed server starts again."""
         with self.lock:
-            self._names(model)
+            self.names(model)
             if self.down and kind in ("", "kill", "restart"):
                 self.down_until = self.now
             for fault in [one for one in self.faults if kind in ("", one.kind) and model in ("", one.model)]:
@@ -281,13 +285,14 @@ class World:
                 found.submit(self.now, done)
             return True
 
-    def _names(self, model: str) -> Sequence[str]:
+    def names(self, model: str) -> Sequence[str]:
+        """The models meant: one, or all for "". InputError for a name that none has."""
         if model and model not in self.spec.models:
             raise InputError(f"model {model!r} is none of {', '.join(self.spec.models)}")
         return (model,) if model else tuple(self.spec.models)
 
     def _apply(self, fault: Fault) -> None:
-        for name in self._names(fault.model):
+        for name in self.names(fault.model):
             if fault.kind == "unload":
                 self._unload_model(name)
             elif name in self.models:
@@ -303,7 +308,7 @@ class World:
 
     def _lift(self, fault: Fault) -> None:
         self.faults.remove(fault)
-        for name in self._names(fault.model):
+        for name in self.names(fault.model):
             if fault.kind == "unload" and name not in self.models and not self.down:
                 self._load_model(name)
             elif name in self.models:

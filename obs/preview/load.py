@@ -149,7 +149,7 @@ def parse(text: str, where: str, stem: str) -> Dashboard:
         raise InputError(f"{where}: has no panel, so there is nothing to draw")
     try:
         return _dashboard(data, stem)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{where}: is no sound dashboard ({type(error).__name__}: {error}); see `obs check {where}`") from None
 
 

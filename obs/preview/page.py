@@ -55,7 +55,8 @@ svg path.line { fill: none; stroke-linejoin: round; } svg path.limit { stroke-wi
 svg path.mark { stroke-dasharray: 4 4; opacity: .8; } svg .heat { fill: var(--heat); }
 svg path.rest { fill: none; stroke: var(--grid); stroke-width: 12; }
 .middle { margin: auto; color: var(--muted); font-size: 15px; text-align: center; padding: 4px; }
-.error { color: var(--red); font-size: 12px; overflow: auto; } .box { border: 1px dashed var(--muted); padding: 10px; }
+.error { color: var(--red); font-size: 12px; overflow: auto; max-width: 100%; overflow-wrap: anywhere; }
+.box { border: 1px dashed var(--muted); padding: 10px; }
 .legend { overflow: auto; font-size: 11.5px; line-height: 1.4; flex: none; margin: 2px 0 0; }
 .legend i { display: inline-block; width: 14px; height: 0; border-top: 4px solid var(--c); border-radius: 2px;
   margin: 0 6px 3px 0; vertical-align: middle; } .legend i.dash { border-top: 2px dashed var(--c); }

@@ -217,7 +217,10 @@ def _options(asked: Asked, variable: Variable, before: Values, shown: Range) -> 
     if kind != "query":
         return variable.options, f"variable {variable.name}: kind {kind} is not resolved"
     text = interpolate(variable.query, before, shown).strip()
-    found = _asked_for(asked, text, shown)
+    try:
+        found = _asked_for(asked, text, shown)
+    except (QueryError, re.error) as error:  # one variable that cannot be asked for must not cost the page
+        return variable.options, f"variable {variable.name}: {one_line(str(error), 200)}"
     if found is None:
         return variable.options, f"variable {variable.name}: {one_line(variable.query, 60)} is not resolved"
     return _sorted(_by_regex(found, variable.regex), variable.sort), ""

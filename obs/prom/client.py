@@ -10,6 +10,7 @@ is an error; every failure is a ServerError with one line, in which no secret is
 
 from __future__ import annotations
 
+import ast
 import base64
 import ipaddress
 import json
@@ -444,6 +445,10 @@ class Client:
                 passing = isinstance(error, requests.RequestException) or re.search(r"\b(429|50[234])\b", str(error))
                 if attempt < self.retries and passing and self._pause(attempt, "", limit):
                     continue
+                told = re.fullmatch(r"HTTP Status Code (400|422) \(b'(\{.*\})'\)", str(error), re.DOTALL)
+                if told is not None:  # the library keeps Prometheus' own words, as the repr of bytes
+                    said = one_line(self.clean(_own_words(told[2])), 200)
+                    raise QueryError(f"{self.url}: {said}; correct the expression") from None
                 said = one_line(self.clean(faults.reason(error) if lost else str(error)), 200)
                 if lost:
                     raise ServerError(f"{self.url} cannot be reached: {said}; check the address, and that it runs") from None
@@ -616,6 +621,14 @@ def _read(answer: requests.Response, limit: float) -> bytes:
         chunks.append(chunk)
         if time.monotonic() > limit:
             raise TimeoutError
+
+
+def _own_words(text: str) -> str:
+    """What Prometheus says in its JSON of an error; the text as it is where it is none."""
+    try:
+        return str(json.loads(ast.literal_eval(f"b'{text}'"))["error"])
+    except (ValueError, SyntaxError, KeyError, TypeError):
+        return text
 
 
 def _data(

@@ -141,6 +141,9 @@ def test_faults_of_the_server_come_and_go(triton: Site) -> None:
 
 @pytest.mark.parametrize(("body", "message"), [
     (b"{", "no JSON"),
+    (b"[" * 100_000, "no JSON"),
+    ({"clear": "kil"}, "'kil' is neither true nor one of kill, restart"),
+    ({"clear": 0}, "0 is neither true"),
     ([], "no JSON object"),
     ({}, "nothing to do"),
     ({"falt": "kill"}, "unknown key 'falt'"),
@@ -156,6 +159,25 @@ def test_the_control_endpoint_refuses_in_one_line_and_changes_nothing(triton: Si
     status, answer = call(triton, "control", "/control", body)
     assert status == 400
     assert message in answer["error"]
+    assert call(triton, "control", "/control")[1]["faults"] == []
+
+
+def test_what_cannot_be_done_wholly_is_not_done_in_part(triton: Site) -> None:
+    call(triton, "control", "/control", {"fault": "stall"})
+    assert call(triton, "control", "/control", {"clear": True, "fault": "kil"})[0] == 400
+    assert call(triton, "control", "/control", {"clear": True, "fault": "slow", "value": 0})[0] == 400
+    assert [one["fault"] for one in call(triton, "control", "/control")[1]["faults"]] == ["stall"]
+
+
+@pytest.mark.parametrize("header", ["Origin: null", "Origin: http://127.0.0.1:9901", "Sec-Fetch-Site: cross-site"])
+def test_a_web_page_orders_no_incident(triton: Site, header: str) -> None:
+    """What a browser sends for ``fetch(…, {method: "POST", mode: "no-cors"})`` from any page that is open in it."""
+    connection = http.client.HTTPConnection("127.0.0.1", triton.ports["control"].number, timeout=10)
+    name, _, value = header.partition(": ")
+    connection.request("POST", "/control", b'{"fault": "stall"}', {name: value, "Content-Type": "text/plain"})
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())) == (403, {"error": "not from a web page; use curl"})
+    connection.close()
     assert call(triton, "control", "/control")[1]["faults"] == []
 
 
@@ -269,7 +291,8 @@ def test_the_webhook_prints_a_line_for_each_alert() -> None:
     server = Webhook("127.0.0.1", 0, said.append)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        for body, status in ((json.dumps({"alerts": [alert]}).encode(), 200), (b"{}", 400), (b"nonsense", 400)):
+        for body, status in ((json.dumps({"alerts": [alert]}).encode(), 200), (b"{}", 400), (b"nonsense", 400),
+                             (b"[" * 100_000, 400)):
             connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
             connection.request("POST", "/", body)
             assert connection.getresponse().status == status

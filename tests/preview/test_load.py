@@ -56,6 +56,7 @@ def test_as_grafanas_api_wraps_it() -> None:
     ('{"kind": "Dashboard", "spec": {"elements": {}}}', "v2 schema"),
     ('{"panels": [3]}', "no sound dashboard"),
     ('{"panels": [{"gridPos": {"w": "wide"}}]}', "no sound dashboard"),
+    ('{"panels": [{"gridPos": {"w": Infinity}}]}', "no sound dashboard"),
     ('{"panels": [{"type": "stat"}], "templating": {"list": [{"type": "query"}]}}', "no sound dashboard"),
 ])
 def test_what_is_no_dashboard_is_refused_in_one_line(text: str, said: str) -> None:

@@ -39,6 +39,8 @@ class Fake:
         self, name: str, *, start: float | None = None, end: float | None = None, match: str = ""
     ) -> list[str]:
         self.asked.append((name, match))
+        if self.down:
+            raise QueryError("bad selector")
         return self.values.get(name, [])
 
 
@@ -52,6 +54,19 @@ def variable(name: str, text: str, **more: Any) -> dict[str, Any]:
 
 
 MODEL = variable("model", "label_values(up, model)", multi=True, includeAll=True)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("label_values(up, model)", "variable model: bad selector"),
+    ("query_result(up)", "variable model: bad expression"),
+    ("metrics(up()", "variable model: missing )"),
+])
+def test_a_variable_that_is_refused_is_a_note_and_the_others_go_on(text: str, said: str) -> None:
+    """A model called ``a(b``, put into another variable's selector, is enough."""
+    fake = Fake({"__name__": ["up"]}, down=text[0] != "m")
+    found = query.resolve(fake, board(variable("model", text), {"name": "by", "type": "custom", "query": "a,b"}), SHOWN, {})
+    assert said in found["model"].note
+    assert (found["model"].chosen, found["by"].chosen) == ((), ("a",))
 
 
 def put_in(

@@ -97,6 +97,8 @@ def test_wrong_expressions_are_told_apart_from_wrong_servers(server: PrivateProm
         server.client.query("x >")
     with pytest.raises(QueryError, match="gives a matrix, not a vector"):
         server.client.query("cl_x[5m]", T0 / 1000)
+    with pytest.raises(QueryError, match=r": 1:4: parse error: unexpected .*; correct the expression$"):
+        server.client.label_values("job", match="up =")
 
 
 @pytest.mark.prometheus

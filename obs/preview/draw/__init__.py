@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from html import escape
 
@@ -33,7 +34,7 @@ def panel(filled: Filled, shown: Shown, space: Space) -> Drawn:
         return Drawn(f'<div class="middle box">{escape(text)}</div>', "unsupported")
     try:
         drawn = make(filled, shown, space)
-    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError, re.error) as error:
         # A dashboard from elsewhere may hold anything: one odd panel must not cost the others.
         text = f"This panel's settings are not understood ({type(error).__name__}: {error}); it is not drawn."
         return Drawn(f'<div class="middle box">{escape(text)}</div>', "unsupported")
