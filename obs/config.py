@@ -524,9 +524,13 @@ class Config:
 
     def slo(self, key: str) -> float | None:
         """The objective ``slo.<key>`` for models that declare none of their own."""
-        limit = BY_PATH[f"slo.{key}"]
         given: float | None = getattr(self._given.slo, key)
-        return limit.default if given is None else given
+        return self._default(BY_PATH[f"slo.{key}"]) if given is None else given
+
+    def _default(self, limit: Limit) -> float | None:
+        """The limit's default with the configured engines: see ``Limit.alone``."""
+        llm = [name for name in self.engines if BY_NAME[name].preallocates_gpu_memory]
+        return limit.alone.get(llm[0], limit.default) if len(llm) == 1 else limit.default
 
     def slo_given(self, key: str) -> bool:
         """Whether the user set ``slo.<key>``."""
@@ -600,8 +604,11 @@ class Config:
             if limit.section == "windows":
                 value: float | None = self.window(limit.key)
             else:
-                value = limit.default if given is None else given
+                value = self._default(limit) if given is None else given
             why = limit.why
+            if given is None and value != limit.default and limit.default is not None and limit.alone:
+                usual = show(limit.default, limit.quantity)
+                why = f"{usual} in other packs, which is no bucket bound of the only LLM engine here"
             if limit.path == "windows.rate" and value != (limit.default if given is None else given):
                 why += f"; raised to 4 x interval.scrape = {duration(4 * self.scrape_interval)}"
             add(limit.path, "(not declared)" if value is None else show(value, limit.quantity), given is not None, why)

@@ -142,3 +142,12 @@ def test_a_number_is_changed_by_its_path_for_every_model_that_has_its_own() -> N
         config.changed("limits.kv_usage", 7.0)
     with pytest.raises(ConfigError, match=r"slo.queue_tim: no such number; did you mean 'slo.queue_time'"):
         config.changed("slo.queue_tim", 1.0)
+
+
+def test_a_default_that_is_no_bucket_bound_of_the_only_llm_engine_is_another() -> None:
+    assert parse_config("engines: [sglang, dcgm, sidecar]").slo("ttft_p99") == 2.0
+    assert parse_config("engines: [sglang, vllm]").slo("ttft_p99") == parse_config("").slo("ttft_p99") == 2.5
+    assert parse_config("engines: [sglang]\nslo: {ttft_p99: 3s}").slo("ttft_p99") == 3.0
+    (shown,) = [one for one in parse_config("engines: [sglang]").settings() if one.path == "slo.ttft_p99"]
+    assert (shown.value, shown.origin) == ("2s", "default")
+    assert "2500ms" in shown.why

@@ -111,6 +111,10 @@ def group(config: Config) -> Group:
             )
         )
     if llm:
+        capped = (
+            "Of Triton's TensorRT-LLM backend only Triton's own latencies are known: its histogram times the first "
+            "response of a streaming model and ends at 5 s (see InferenceLatencyBeyondBuckets); its summary has no end.",
+        ) if "triton-trtllm" in llm else ()
         engine_histograms = NoData("silent", f"{_IDLE} vLLM with --disable-log-stats, or Triton without "
                                    "REPORT_CUSTOM_METRICS, exports none.", "InferenceMetricsEmpty")
         alerts += [
@@ -153,6 +157,7 @@ def group(config: Config) -> Group:
                 limits=("slo.llm_latency_p99", "limits.request_rate_floor"),
                 blind_spots=(
                     "Observed when a request finishes: nothing while it hangs. Aborted requests are never observed.",
+                    *capped,
                 ),
                 dashboard="obs-llm",
             ),

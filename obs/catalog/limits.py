@@ -5,7 +5,8 @@ Values are in base units: seconds, ratios (0 to 1), requests, tokens, per second
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Quantity = Literal["duration", "ratio", "number", "factor"]
@@ -28,6 +29,8 @@ class Limit:
     high: float = float("inf")
     signal: str = ""
     """The distribution signal whose quantile or mean it bounds; lint holds it against that signal's buckets."""
+    alone: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """engine → the default where it is the only LLM engine: its histogram has no bound at ``default``."""
 
     @property
     def path(self) -> str:
@@ -46,16 +49,16 @@ LIMITS: tuple[Limit, ...] = (
           0.01, 3600.0),
     Limit("slo", "llm_queue_time_p99", "duration", 2.5,
           "P99 wait inside an LLM engine: the TTFT limit, and a bucket bound of vLLM",
-          0.01, 3600.0, "queue_time_seconds"),
+          0.01, 3600.0, "queue_time_seconds", {"sglang": 2.0}),
     Limit("slo", "latency_p99", "duration", 0.5,
           "P99 of a whole request on a plain backend; a bucket bound of Triton's first-response histogram",
           0.001, 3600.0, "request_latency_seconds"),
     Limit("slo", "llm_latency_p99", "duration", 30.0,
           "P99 of a whole generation; a bucket bound of vLLM and of Triton's vLLM backend (whose top bound is 60 s)",
-          0.1, 7200.0, "request_latency_seconds"),
+          0.1, 7200.0, "request_latency_seconds", {"sglang": 40.0}),
     Limit("slo", "ttft_p99", "duration", 2.5,
           "P99 time to first token that a person at a prompt bears; a bucket bound of every vLLM dialect",
-          0.001, 600.0, "time_to_first_token_seconds"),
+          0.001, 600.0, "time_to_first_token_seconds", {"sglang": 2.0}),
     Limit("slo", "itl_p99", "duration", 0.2,
           "P99 gap between outputs: five a second is slower than people read; a bucket bound of every vLLM dialect",
           0.001, 60.0, "inter_token_latency_seconds"),

@@ -37,8 +37,10 @@ def check(world: World) -> Iterator[Problem]:
             limit = right if right is not None else left
             assert limit is not None
             op = node.op if right is not None else _MIRRORED[node.op]
-            found = [fact for fact in known.of(node.lhs if right is not None else node.rhs) if fact.bounds]
-            if limit == 0:
+            sources = known.of(node.lhs if right is not None else node.rhs)
+            found = [fact for fact in sources if fact.bounds]
+            # A summary has no bounds: where one can stand in for the histogram, any limit can be reached.
+            if limit == 0 or any(fact.metric is not None and fact.metric.kind == "summary" for fact in sources):
                 continue
             verdicts = [(fact, verdict) for fact in found if (verdict := _judge(fact, op, limit)) is not None]
             # With several sources a limit that fits one of them is somebody's choice.

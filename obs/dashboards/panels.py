@@ -148,7 +148,7 @@ class House:
 
     def alerts(self, *matchers: str, name: str = "ALERTS") -> str:
         """The pack's alerts. One that lacks a label (a GPU has no model) passes whatever is chosen for it."""
-        chosen = variables.matchers(self.config, *variables.NAMES, absent=True)
+        chosen = variables.matchers(self.config, *(variables.NAMES if self._models else _JOB), absent=True)
         return selector(name, PACK, *matchers, chosen)
 
     def raw_rate(self, engine: str, native: Native, keep: Iterable[str]) -> str:
@@ -225,16 +225,19 @@ class House:
 
     # -- variables and annotations ----------------------------------------------------------------
     def variables(self, metric: str = "") -> tuple[Variable, ...]:
-        """cluster → namespace → job → model → version. ``metric`` gives the first three (default: loaded models)."""
-        models = series("model", "model_loaded", "count")
-        if models not in self.live:
-            models = series("model", "generation_tokens", "rate")
-        if models not in self.live:  # GPUs only: there are no models to choose from
-            models = series("instance", "server", "present")
-        return (
-            *variables.chain(self.config, metric or models, *_JOB),
-            *variables.chain(self.config, models, "model", "version", above=_JOB),
-        )
+        """cluster → namespace → job → model → version. ``metric`` gives the first three (default: loaded models).
+
+        With GPUs only there are no models to choose from.
+        """
+        models = self._models
+        first = variables.chain(self.config, metric or models or series("instance", "server", "present"), *_JOB)
+        return (*first, *variables.chain(self.config, models, "model", "version", above=_JOB)) if models else first
+
+    @cached_property
+    def _models(self) -> str:
+        """The series that names the models, "" where no configured engine has any."""
+        of = (series("model", "model_loaded", "count"), series("model", "generation_tokens", "rate"))
+        return next((one for one in of if one in self.live), "")
 
     def annotations(self) -> tuple[Annotation, ...]:
         return (

@@ -10,7 +10,7 @@ from obs.alerts.registry import all_groups
 from obs.build import render_all
 from obs.checks import registry, rulefiles, suppression
 from obs.checks.world import build
-from obs.config import parse_config
+from obs.config import ENGINE_NAMES, parse_config
 from obs.render.prometheus import rule_files
 
 CONFIGS = {
@@ -45,9 +45,11 @@ def test_the_pack_passes_every_static_check(name: str) -> None:
     assert [str(problem) for problem in found] == []
 
 
-def test_our_dashboards_pass() -> None:
-    config = parse_config("")
-    texts = render_all(config)
+@pytest.mark.parametrize("engine", ["", *ENGINE_NAMES])
+def test_rules_and_dashboards_pass_with_one_engine_alone(engine: str) -> None:
+    selectors = "\nselectors: {trtllm-serve: 'job=\"trtllm\"'}" if engine == "trtllm-serve" else ""
+    config = parse_config(f"engines: [{engine}]{selectors}" if engine else "")
+    texts = render_all(config, chosen=["rules", "dashboards"])
     rules = [rulefiles.parse(path, text) for path, text in texts.items() if path.startswith("alerts/rules/")]
     boards = {path: text for path, text in texts.items() if path.startswith("dashboards/")}
     world = build(config, [file for file in rules if file is not None], boards, own=True)

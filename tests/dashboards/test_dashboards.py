@@ -174,7 +174,7 @@ def test_no_panel_is_dead(name: str) -> None:
         names = {one.name for one in selectors(expr) or ()}
         assert all(":" not in n or n.count(":") == 1 or n in live or metric_owners(n) for n in names), f"{place}: {names}"
     # A series that no engine gives counts as dead, whatever is computed from it.
-    assert "model:request_attempts:rate" not in House(config_of("triton-vllm alone")).live
+    assert "model:request_attempts:rate" not in House(config_of("sidecar")).live
 
 
 def test_a_panel_of_a_series_that_nobody_records_is_an_error_and_not_left_out() -> None:
