@@ -29,7 +29,7 @@ from obs.evaluate import explain, first, replay
 from obs.evaluate import rules as rules_
 from obs.evaluate.explain import take_apart
 from obs.evaluate.history import Choice, Curve, History
-from obs.evaluate.ranges import Asker, in_parallel
+from obs.evaluate.ranges import Asker, in_order_of_time, in_parallel
 from obs.evaluate.recording import Recording, Tsdb
 from obs.evaluate.replay import Instance, Timeline
 from obs.evaluate.rules import Rule
@@ -136,6 +136,7 @@ def over_server(
             alerts=tuple(dict.fromkeys(plan.rule.name for plan in plans)),
             instances=tuple(sorted(instances, key=lambda one: (one.alert, one.labels))),
             dead=tuple(replay.dead(ordered, _makeable(ordered, known))),
+            failed=in_order_of_time(asker.failed),
         )
 
         def ask(expr: str, low_ms: int, high_ms: int, by_ms: int) -> list[Series]:

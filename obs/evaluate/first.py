@@ -57,7 +57,7 @@ def evaluate(
     found: list[list[Instance]] = [[] for _ in alerts]
     some: set[str] = set()  # names of which the private Prometheus has samples
     with PrivatePrometheus() as server:
-        private = Asker(server.client, stop=asker.stop, warnings=asker.warnings)
+        private = Asker(server.client, stop=asker.stop, warnings=asker.warnings, failed=asker.failed)
         parts = _Parts(frozenset(recorded), lambda text: simplified(text, able, copies))
         asked: list[tuple[Rule, str, range]] = []
         for rule in [*ordered, *alerts]:

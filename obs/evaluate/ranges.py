@@ -19,7 +19,7 @@ import threading
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +53,10 @@ class Piece:
 
 @dataclass
 class Asker:
-    """Asks one server. ``say`` is told after each piece how many steps it had; ``stop``, once set, ends all work."""
+    """Asks one server. ``say`` is told after each piece how many steps it had; ``stop``, once set, ends all work.
+
+    ``failed``: per alert, the times (unix ms) of its evaluations that failed, as those who use the answers find out.
+    """
 
     client: Client
     resume: Path | None = None
@@ -61,6 +64,7 @@ class Asker:
     say: Callable[[Rule, int], None] = lambda rule, steps: None
     stop: threading.Event = field(default_factory=threading.Event)
     warnings: dict[str, None] = field(default_factory=dict)
+    failed: dict[str, set[int]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def pieces(self, rule: Rule, expr: str, times: range, *, values: bool) -> Iterator[Piece]:
@@ -105,6 +109,11 @@ class Asker:
     def warn(self, text: str) -> None:
         with self._lock:
             self.warnings.setdefault(text)
+
+    def fails(self, alert: str, times: Iterable[int]) -> None:
+        """An alert's evaluations at these times (unix ms) fail."""
+        with self._lock:
+            self.failed.setdefault(alert, set()).update(times)
 
     def _piece(
         self, rule: Rule, expr: str, times: range, first: int, count: int, values: bool, faults: _Faults
@@ -195,6 +204,11 @@ def merged(runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         else:
             found.append((begin, end))
     return tuple(found)
+
+
+def in_order_of_time(failed: Mapping[str, set[int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """``Asker.failed`` as a timeline has it: alerts by name, their times in order."""
+    return tuple((alert, tuple(sorted(times))) for alert, times in sorted(failed.items()))
 
 
 def in_parallel(works: Sequence[Callable[[], None]], stop: threading.Event) -> None:

@@ -22,7 +22,7 @@ from obs.errors import InputError
 from obs.evaluate import explain, state
 from obs.evaluate import rules as rules_
 from obs.evaluate.elements import Elements, Recorded
-from obs.evaluate.ranges import Asker
+from obs.evaluate.ranges import Asker, in_order_of_time
 from obs.evaluate.recording import Recording
 from obs.model.rule import Group
 from obs.prom import metric_names, tools
@@ -55,6 +55,8 @@ class Timeline:
     ``alerts`` names every alert evaluated; ``instances`` holds those that were ever active, sorted by labels.
     ``dead`` says, per alert, the metrics it reads of which the recording (and its recording rules) has no
     sample at all: such an alert was not quiet, it was blind, wholly or in part.
+    ``failed``: alerts with evaluations that failed, and the times of those. Such an evaluation changes no state (one
+    over its group's limit ends all): the spans go on over it, as a server still shows the alert's last state.
     """
 
     recording: str
@@ -65,6 +67,7 @@ class Timeline:
     alerts: tuple[str, ...]
     instances: tuple[Instance, ...]
     dead: tuple[tuple[str, tuple[str, ...]], ...]
+    failed: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def of(self, alert: str) -> tuple[Instance, ...]:
         """The instances of one alert."""
@@ -164,6 +167,7 @@ def played(
             alerts=alerts,
             instances=tuple(sorted(instances, key=lambda one: (one.alert, one.labels))),
             dead=tuple(dead(ordered, known)),
+            failed=in_order_of_time(asker.failed),
         )
         yield Played(server, timeline, tuple(asker.warnings))
 
@@ -230,6 +234,8 @@ def instances_of(asker: Asker, rule: Rule, expr: str, times: range, end_ms: int)
     for piece in asker.pieces(rule, expr, at, values=rule.reads_value):
         elements.add(piece)
     runs, evaluated = elements.settled(times)
+    if elements.failed:
+        asker.fails(rule.name, (times[index] for index in elements.failed))
     if elements.clashes:
         asker.warn(
             f"{rule.name}: {elements.clashes} of {len(times)} evaluations fail, as on a server, the first at "
@@ -240,6 +246,7 @@ def instances_of(asker: Asker, rule: Rule, expr: str, times: range, end_ms: int)
         runs, evaluated, end_ms=end_ms, hold_ms=rule.hold_ms, keep_ms=rule.keep_ms, limit=rule.limit, exceeded=exceeded
     )
     if exceeded:
+        asker.fails(rule.name, exceeded)
         asker.warn(
             f"{rule.name}: {len(exceeded)} of {len(times)} evaluations, the first at {clock(exceeded[0])}, have more "
             f"alerts than its group's limit of {rule.limit}: a server then forgets all of them"

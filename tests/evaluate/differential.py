@@ -17,8 +17,10 @@ What promtool 2.42 does in its own way, and what is done about it:
   A case that fails is run alone, again and again: it counts as a mismatch when no run has our states (each of them);
 - a label whose template gives "" is not on the alert, but on its ALERTS series with the template's text (so it is in
   a server: rules/alerting.go, sample());
-- it ends a test at the first evaluation that fails (a limit, two results with the same labels): of such cases it must
-  name that very time and reason, and the states before it must be ours. What follows is held by hand in test_state.py.
+- it ends a test at the first evaluation that fails (two results with the same labels after the alert's own are put on,
+  a limit): of such a case it must name the very rules and that very time, the states before must be ours, and those of
+  the other alerts at every evaluation, asked without the alert that fails. What an alert does after an evaluation that
+  failed, no promtool says: a real server does (``after_failures``), by the samples of ALERTS that it appended.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from obs.evaluate import backtest, replay
+from obs.evaluate.ranges import Asker
 from obs.evaluate.replay import Instance, Timeline
 from obs.evaluate.rules import Rule, load_rule_files
 from obs.prom import tools
@@ -369,26 +372,68 @@ def compare(chance: random.Random, cases: int, tally: Tally) -> None:
         (folder / "rules.yaml").write_text(json.dumps({"groups": rules.groups}), encoding="utf-8")
         found = ours(rules, load_rule_files([folder / "rules.yaml"]))
         base, warnings = found["auto"]
-        # an alert whose own labels make two results the same: promtool ends there; compare_failing has such
-        alike = {match[1] for one in warnings if (match := re.match(r"(\w+): .* two results have the same labels", one))}
-        if alike:
-            for rule in (rule for group in rules.groups for rule in group["rules"] if rule.get("alert") in alike):
-                rule.pop("labels", None)
-            (folder / "rules.yaml").write_text(json.dumps({"groups": rules.groups}), encoding="utf-8")
-            found = ours(rules, load_rule_files([folder / "rules.yaml"]))
-            base, warnings = found["auto"]
+        failed = dict(base.failed)
         for how, (line, _) in found.items():
             for one in set(line.instances) ^ set(base.instances):
                 tally.wrong(1, f"{how} and auto differ: {one}\n{json.dumps(rules.groups)}")
+            if line.failed != base.failed:
+                tally.wrong(1, f"{how} and auto fail at different times: {line.failed}, {base.failed}")
+        warnings = tuple(one for one in warnings if not (_FAILS.match(one) and one.split(":")[0] in failed))
         if warnings:
             tally.wrong(len(warnings), f"a warning: {warnings}")
         expected = states(base.instances, rules)
         for active in expected.values():
             tally.states.update(state for state, _ in active)
-        for said in patiently(folder, rules, [as_test(rules, number, expected, STEPS) for number in range(cases)], tally):
+        fails = failures(base, rules)
+        steps = [min((index for case, index in fails if case == number), default=STEPS) for number in range(cases)]
+        tests = [as_test(rules, number, expected, steps[number]) for number in range(cases) if steps[number]]
+        for said in patiently(folder, rules, tests, tally):
             tally.wrong(max(1, said.count("expr: ")), f"{json.dumps(rules.groups)}\npromtool: {differing(said)}")
+        for number, first in enumerate(steps):
+            if first < STEPS:
+                tally.states["failing"] += 1
+                wanted = [(alert, first * rules.interval) for alert in fails[number, first]]
+                said = failing(folder, rules, as_test(rules, number, {}, first + 1), wanted, tally)
+                if said:
+                    tally.wrong(1, f"we fail at {wanted}, promtool: {said[:600]}\n{json.dumps(rules.groups)}")
+        if failed:  # the rest of those cases, for the alerts that do not fail
+            for group in rules.groups:
+                group["rules"] = [rule for rule in group["rules"] if rule.get("alert") not in failed]
+            (folder / "rules.yaml").write_text(json.dumps({"groups": rules.groups}), encoding="utf-8")
+            expected = states([one for one in base.instances if one.alert not in failed], rules)
+            tests = [as_test(rules, number, expected, STEPS) for number in range(cases) if steps[number] < STEPS]
+            for said in patiently(folder, rules, tests, tally):
+                tally.wrong(max(1, said.count("expr: ")), f"{json.dumps(rules.groups)}\npromtool: {differing(said)}")
     tally.cases += cases
     tally.evaluations += cases * STEPS
+
+
+_FAILS = re.compile(r"\w+: \d+ of \d+ evaluations fail, as on a server, the first at .*: two results have the same labels")
+
+
+def failures(line: Timeline, rules: RuleSet) -> dict[tuple[int, int], list[str]]:
+    """Per (case, evaluation) that fails: the alerts that do."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for alert, times in line.failed:
+        for at in times:
+            case, index = divmod((at - T0) // rules.interval, STEPS + QUIET)
+            if index < STEPS:
+                found.setdefault((case, index), []).append(alert)
+    return found
+
+
+def failing(folder: Path, rules: RuleSet, test: dict[str, Any], wanted: list[tuple[str, int]], tally: Tally) -> str:
+    """What promtool says of a test where the rules ``wanted`` must fail, at those times (ms); "" when they do."""
+    said = ""
+    for attempt in range(RUNS):
+        tally.again += attempt > 0
+        said = promtool(folder, rules, [test], "failing")
+        theirs = re.findall(r"rule: (\w+), time: (\S+), err: (.*)", said)
+        if sorted((name, _go_ms(at)) for name, at, _ in theirs) == sorted(wanted) and all(
+            "same labelset" in why for *_, why in theirs
+        ):
+            return ""
+    return said or "all evaluations work"
 
 
 def compare_failing(chance: random.Random, tally: Tally) -> None:
@@ -441,13 +486,91 @@ def compare_failing(chance: random.Random, tally: Tally) -> None:
     tally.evaluations += first
 
 
+BEAT = 400  # ms between evaluations of a real server
+SPAN = 30  # evaluations watched
+
+
+def after_failures(chance: random.Random, tally: Tally, alerts: int = 40) -> None:
+    """What alerts do when evaluations fail now and then, and after: a real server evaluates rules made of time alone,
+    and the samples of ALERTS that it appended at each evaluation are held against our spans.
+
+    An evaluation that fails appends nothing, and the next that works goes on from the state before. Evaluations that
+    the server did not make in time (this machine was busy) end what is compared.
+    """
+    rules = [_clashing(chance, number) for number in range(alerts)]
+    groups = [{"name": f"g{number}", "limit": rule.pop("limit"), "rules": [rule]} for number, rule in enumerate(rules)]
+    for number, group in enumerate(groups):
+        group["rules"] = [{"record": f"beat{number}", "expr": "vector(time())"}, *group["rules"]]  # when it evaluates
+    with tempfile.TemporaryDirectory(prefix="obs-differential-") as name:
+        path = Path(name) / "rules.yaml"
+        path.write_text(json.dumps({"groups": groups}), encoding="utf-8")
+        loaded = [rule for rule in load_rule_files([path]) if rule.kind == "alert"]
+        with PrivatePrometheus(rule_files=[path], evaluation_interval=f"{BEAT}ms") as server:
+            deadline = time.monotonic() + 60 + SPAN * BEAT / 1000
+            last = f'count_over_time({{__name__="beat{alerts - 1}"}}[10m])'
+            while time.monotonic() < deadline:
+                counted = server.client.query(last)
+                if counted and counted[0].value >= SPAN:
+                    break
+                time.sleep(BEAT / 1000)
+            shown: dict[str, dict[int, list[tuple[str, Labels]]]] = {}
+            data = server.client.get('/api/v1/query?query={__name__=~"beat.*|ALERTS"}[10m]')
+            beats: dict[str, list[int]] = {}
+            for one in data["result"]:
+                labels_ = dict(one["metric"])
+                times = [round(at * 1000) for at, _ in one["values"]]
+                if labels_.pop("__name__") != "ALERTS":
+                    beats[one["metric"]["__name__"]] = times
+                    continue
+                state, alert = labels_.pop("alertstate"), labels_["alertname"]
+                for at in times:
+                    shown.setdefault(alert, {}).setdefault(at, []).append((state, make_labels(labels_.items())))
+            for number, rule in enumerate(loaded):
+                mine = beats.get(f"beat{number}", [])[:-1]  # of the last, ALERTS may not be there yet
+                until = next((at for at in range(1, len(mine)) if mine[at] - mine[at - 1] != BEAT), len(mine))
+                if until < 3:
+                    continue
+                times_ = range(mine[0], mine[until - 1] + 1, BEAT)
+                asker = Asker(server.client)
+                found = replay.instances_of(asker, replace(rule, interval_ms=0), rule.expr, times_, times_.stop)
+                bad = asker.failed.get(rule.name, set())
+                tally.states["failed on a server"] += len(bad)
+                for at in times_[2:]:  # a server that starts does not show the first two: it first restores states
+                    theirs = sorted(shown.get(rule.name, {}).get(at, []))
+                    ours_ = sorted(
+                        (span.state, one.labels) for one in found for span in one.spans if span.start_ms <= at < span.end_ms
+                    )
+                    tally.evaluations += 1
+                    if theirs != ([] if at in bad else ours_):
+                        tally.wrong(1, f"at {at - times_.start} ms (fails: {at in bad}) ours {ours_}, server {theirs}: {rule}")
+                        break
+    tally.cases += alerts
+
+
+def _clashing(chance: random.Random, number: int) -> dict[str, Any]:
+    """An alert on time alone: a few series, each there at some evaluations, two of which now and then look the same."""
+    parts = []
+    for name in "abc":
+        period, shift = chance.randint(3, 9), chance.randint(0, 8)
+        there = f"floor(vector(time() * 1000 / {BEAT})) % {period + 2} < {chance.randint(period // 2 + 1, period + 1)}"
+        value = f"floor(vector(time() * 1000 / {BEAT} + {shift})) % {chance.randint(5, 9)}"
+        parts.append(f'label_replace({value} and ({there}), "i", "{name}", "", "")')
+    alert: dict[str, Any] = {"alert": f"F{number}", "expr": " or ".join(parts), "limit": chance.choice([0, 0, 0, 2])}
+    alert["for"] = d(chance.choice([0, 1, 2, 3]) * BEAT)
+    alert["keep_firing_for"] = d(chance.choice([0, 0, 1, 2, 4]) * BEAT)
+    if chance.random() < 0.8:
+        high = f"{chance.randint(2, 6)}.0"
+        alert["labels"] = {"i": "{{ if gt $value " + high + " }}many{{ else }}{{ $labels.i }}{{ end }}"}
+    return alert
+
+
 def _go_ms(text: str) -> int:
     units = {"h": 3_600_000, "m": 60_000, "s": 1000}
     return round(sum(float(part) * units[unit] for part, unit in re.findall(r"([\d.]+)([hms])", text)))
 
 
 def run(cases: int, seed: int, per_set: int = PER_SET, failing: int | None = None, show: bool = False) -> Tally:
-    """So many cases (and beyond them ``failing`` ones, default a twentieth)."""
+    """So many cases (and beyond them ``failing`` ones, default a twentieth, and those of a real server)."""
     tally = Tally()
     number = told = 0
     while tally.cases < cases:
@@ -460,6 +583,8 @@ def run(cases: int, seed: int, per_set: int = PER_SET, failing: int | None = Non
             told = len(tally.said)
     for index in range(cases // 20 if failing is None else failing):
         compare_failing(random.Random(f"{seed}/failing/{index}"), tally)
+    if failing is None:
+        after_failures(random.Random(f"{seed}/after"), tally)
     return tally
 
 

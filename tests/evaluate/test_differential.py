@@ -29,6 +29,23 @@ def test_evaluations_that_fail_fail_when_promtools_do() -> None:
 
 
 @pytest.mark.prometheus
+def test_an_alert_whose_results_clash_is_compared_up_to_there_and_the_others_wholly() -> None:
+    tally = differential.Tally()
+    differential.compare(random.Random("20261130/19"), 3, tally)  # a rule set in which A2's own labels clash
+    assert tally.said == []
+    assert tally.states["failing"] >= 2
+
+
+@pytest.mark.prometheus
+def test_a_server_goes_on_after_a_failed_evaluation_as_we_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differential, "SPAN", 12)
+    tally = differential.Tally()
+    differential.after_failures(random.Random(1), tally, alerts=30)
+    assert tally.said == []
+    assert tally.states["failed on a server"] > 0
+
+
+@pytest.mark.prometheus
 def test_a_wrong_state_machine_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from obs.evaluate import state
 
