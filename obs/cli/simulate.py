@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from obs.simulate.scenarios import Scenario
 
 DEFAULT_SEEDS = 5
+RECOMMEND_SEEDS = 10
+"""Two halves: a target must hold in each."""
 RECOMMENDED_FOR = "projected"
 
 
@@ -30,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--compare", action="store_true", help="several policies on the same arrivals, with several seeds")
     what.add_argument("--sweep", action="store_true", help="each policy at many targets")
     what.add_argument("--recommend", action="store_true",
-                      help=f"the highest target that holds in every regime (policy {RECOMMENDED_FOR} unless given); "
-                           "exit code 1 when there is none")
+                      help=f"the highest target that holds in every regime, in each half of the seeds (policy "
+                           f"{RECOMMENDED_FOR} unless given); exit code 1 when there is none")
     what.add_argument("--profile", action="store_true", help="what one replica can take: its decode capacity")
     what.add_argument("--list", action="store_true", help="scenarios, policies, engines, routers, faults, the model's limits")
     work = parser.add_argument_group("workload")
@@ -62,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                          help="prometheus, exporter, signals, hang or kill (repeatable)")
     run_ = parser.add_argument_group("run and output")
     run_.add_argument("--seed", type=int, default=1, metavar="N", help="the first seed (default 1)")
-    run_.add_argument("--seeds", type=int, metavar="N", help=f"how many seeds (default {DEFAULT_SEEDS}; a single run has one)")
+    run_.add_argument("--seeds", metavar="N|A-B", help="how many seeds, or which: 6-10, or 1,3,8 (default "
+                      f"{DEFAULT_SEEDS}, --recommend {RECOMMEND_SEEDS}; a single run has one)")
     run_.add_argument("--targets", metavar="T,T,…", help="targets of --sweep and --recommend")
     run_.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (the result is the same)")
     run_.add_argument("--format", choices=("table", "json"), default="table", help="output form (default: %(default)s)")
@@ -73,8 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """The exit code: 0, or 1 when --recommend finds no target."""
     if args.list:
         return _list()
-    if args.seeds is not None and args.seeds < 1:
-        raise InputError(f"--seeds {args.seeds}: at least one")
+    args.seeds = _seeds_given(args)
     if args.jobs < 1:
         raise InputError(f"--jobs {args.jobs}: at least one")
     if args.html is not None and not args.compare:
@@ -87,7 +89,9 @@ def run(args: argparse.Namespace) -> int:
         return _profile(args)
     if args.compare:
         return _compare(args)
-    if args.sweep or args.recommend:
+    if args.recommend:
+        return _recommend(args)
+    if args.sweep:
         return _sweep(args)
     return _single(args)
 
@@ -232,8 +236,32 @@ def _checked_sample(settings: Settings) -> None:
     observe.settings(settings.decode_capacity, settings.sample)
 
 
-def _seeds(args: argparse.Namespace) -> list[int]:
-    return list(range(args.seed, args.seed + (args.seeds or DEFAULT_SEEDS)))
+def _seeds_given(args: argparse.Namespace) -> list[int] | None:
+    """The seeds of --seeds (a number counts from --seed on), or None."""
+    text: str | None = args.seeds
+    if text is None:
+        return None
+    try:
+        if "," in text:
+            found = [int(one) for one in text.split(",")]
+        elif "-" in text[1:]:
+            low, high = (int(one) for one in text.split("-"))
+            found = list(range(low, high + 1))
+        else:
+            found = list(range(args.seed, args.seed + int(text)))
+    except ValueError:
+        raise InputError(f"--seeds {text}: write a number, a range as 6-10, or a list as 1,3,8") from None
+    if not found:
+        raise InputError(f"--seeds {text}: at least one")
+    if args.seed != 1 and ("," in text or "-" in text[1:]):
+        raise InputError(f"--seeds {text}: names the seeds; --seed goes with a number of them")
+    if len(set(found)) < len(found):
+        raise InputError(f"--seeds {text}: a seed is there twice")
+    return found
+
+
+def _seeds(args: argparse.Namespace, count: int = DEFAULT_SEEDS) -> list[int]:
+    return args.seeds or list(range(args.seed, args.seed + count))
 
 
 # --- what is done -------------------------------------------------------------------------------------
@@ -243,21 +271,22 @@ def _single(args: argparse.Namespace) -> int:
     from obs.simulate import report
     from obs.simulate.fleet import Fleet
 
-    if len(args.policy) > 1 or len(args.scenario) > 1 or (args.seeds or 1) > 1:
+    if len(args.policy) > 1 or len(args.scenario) > 1 or len(args.seeds or [1]) > 1:
         raise InputError("a single run takes one scenario, one policy and one seed; several go with --compare")
     (scenario,), given = _checked(args, False)
     (policy,) = _policies(args, [RECOMMENDED_FOR])
     settings = given(scenario)
-    arrivals = scenario.arrivals(args.seed, args.traces or Path("."))
+    (seed,) = args.seeds or [args.seed]
+    arrivals = scenario.arrivals(seed, args.traces or Path("."))
     show = _progress()
-    result = Fleet(settings, arrivals, policy, args.seed).run(
+    result = Fleet(settings, arrivals, policy, seed).run(
         (lambda at: show(int(at), int(settings.seconds))) if show is not None else None)
     _end(show)
-    title = f"{scenario.name}: {scenario.title}; policy {policy.name} at {policy.target:g}, seed {args.seed}"
+    title = f"{scenario.name}: {scenario.title}; policy {policy.name} at {policy.target:g}, seed {seed}"
     if args.format == "json":
         requests = max(1, result.requests)
         print(json.dumps({
-            "scenario": scenario.name, "policy": policy.name, "target": policy.target, "seed": args.seed,
+            "scenario": scenario.name, "policy": policy.name, "target": policy.target, "seed": seed,
             "requests": result.requests, "failed": result.failed, "attainment": round(result.attainment, 6),
             "ttft": round(result.ttft_good / requests, 6), "itl": round(result.itl_good / requests, 6),
             "replica_hours": round(result.replica_hours, 6), "preemptions": result.preemptions,
@@ -300,7 +329,7 @@ def _sweep(args: argparse.Namespace) -> int:
 
     scenarios, given = _checked(args, True)
     seeds = _seeds(args)
-    policies = _policies(args, [RECOMMENDED_FOR] if args.recommend else COMPARED)
+    policies = _policies(args, COMPARED)
     targets = _targets(args.targets)
     show = _progress()
     rows: list[Row] = []
@@ -308,20 +337,28 @@ def _sweep(args: argparse.Namespace) -> int:
         rows += compare.sweep(scenarios, policy, seeds, traces=_traces(args), settings=given, targets=targets,
                               workers=args.jobs, progress=show)
     _end(show)
-    found = [compare.recommend(rows, policy.name) for policy in policies]
     if args.format == "json":
-        document = compare.as_json(rows, seeds)
-        if args.recommend:
-            document["recommended"] = {one.policy: one.target for one in found}
-        print(json.dumps(document, indent=2, allow_nan=False))
+        print(json.dumps(compare.as_json(rows, seeds), indent=2, allow_nan=False))
     else:
         print("\n".join(report.sweep(rows)).rstrip())
-        if args.recommend:
-            print()
-            for one in found:
-                print(f"{one.policy}: target {one.target:g}" if one.target is not None else
-                      f"{one.policy}: no target reaches {compare.GOAL:.0%} in every scenario")
-    return EXIT_FINDINGS if args.recommend and any(one.target is None for one in found) else EXIT_OK
+    return EXIT_OK
+
+
+def _recommend(args: argparse.Namespace) -> int:
+    from obs.simulate import compare, report
+
+    scenarios, given = _checked(args, True)
+    seeds, targets = _seeds(args, RECOMMEND_SEEDS), _targets(args.targets)
+    show = _progress()
+    found = [compare.recommend(scenarios, policy, seeds, traces=_traces(args), settings=given, targets=targets,
+                               workers=args.jobs, progress=show) for policy in _policies(args, [RECOMMENDED_FOR])]
+    _end(show)
+    if args.format == "json":
+        print(json.dumps(compare.recommended_json(found, seeds), indent=2, allow_nan=False))
+    else:
+        names = [one.name for one in scenarios]
+        print("\n\n".join("\n".join(report.recommendation(one, names, seeds)) for one in found))
+    return EXIT_FINDINGS if any(one.target is None for one in found) else EXIT_OK
 
 
 def _profile(args: argparse.Namespace) -> int:
@@ -332,7 +369,7 @@ def _profile(args: argparse.Namespace) -> int:
     scenarios, _ = _checked(args, False)
     rows, document = [], []
     for one in scenarios:
-        found = capacity(one.engine, one.lengths or CHAT, one.slo, args.seeds or 3)
+        found = capacity(one.engine, one.lengths or CHAT, one.slo, len(args.seeds or [1, 2, 3]))
         rows.append([one.name, one.engine.name, f"{found.rate:.2f}", f"{found.tokens:.0f}", f"{100 * found.attainment:.1f}"])
         document.append({"scenario": one.name, "engine": one.engine.name, "requests_per_second": round(found.rate, 4),
                          "decode_tokens_per_second": round(found.tokens, 2), "attainment": round(found.attainment, 4)})

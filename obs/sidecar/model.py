@@ -20,6 +20,7 @@ ENOUGH_REQUESTS = 20
 LENGTH_SECONDS = 300.0
 """Lengths are taken from the last five minutes, in steps of five seconds."""
 _LENGTH_STEP = 5.0
+_LENGTH_TOTALS = ("input_length_sum", "input_length_count", "output_length_sum", "output_length_count")
 ESTIMATE_SECONDS = 5.0
 """The window of the estimators: the window of the signals smooths what they give."""
 LEAK_SECONDS = 300.0
@@ -84,6 +85,8 @@ LOAD = (
     "llm_time_to_first_token_mean_seconds", "llm_inter_token_latency_mean_seconds",
     "llm_request_latency_mean_seconds",
 )
+_BESIDE = frozenset(name for name in LOAD if "throughput" in name or name.endswith("_mean_seconds"))
+"""Those that no other signal is made of."""
 TRITON_LOAD = ("triton_model_pending_requests", "triton_model_queue_time_mean_seconds", "triton_model_batch_size_mean")
 
 _COUNTER_SIGNALS = {
@@ -100,6 +103,8 @@ class Model:
         self.engine = engine
         self.name = name
         self.version = version
+        self.wanted: Sequence[str] = LOAD
+        """Which signals of an LLM are computed."""
         self.last_seen = -math.inf
         self.signals: tuple[Signal, ...] = ()
         self.counters: dict[str, float] = {}
@@ -249,7 +254,7 @@ class Model:
             count = now.get("output_length_count", 0.0) - then.get("output_length_count", 0.0)
             if count >= ENOUGH_REQUESTS and all(buckets.get(le, 0.0) >= n for le, n in buckets_then.items()):
                 grown = {le: n - buckets_then.get(le, 0.0) for le, n in buckets.items()}
-                return self._lengths_of({key: now[key] - then.get(key, 0.0) for key in now}, grown)
+                return self._lengths_of({key: now[key] - then.get(key, 0.0) for key in _LENGTH_TOTALS if key in now}, grown)
         raw = {name: total.raw for name, total in self._totals.items()}
         if raw.get("output_length_count", 0.0) >= ENOUGH_REQUESTS:
             return self._lengths_of(raw, self._last.buckets if self._last is not None else {})
@@ -288,7 +293,7 @@ class Model:
             return self.withhold("sleeping")
         if self.suspect:
             return self.withhold("stalled")
-        return _Computation(self, self._points, self._settings, reading, self._invalid).all()
+        return _Computation(self, self._points, self._settings, reading, self._invalid).all(self.wanted)
 
     def _compute_triton(self) -> Sequence[Signal]:
         points = window.tail(list(self._points), self._settings.window)
@@ -319,6 +324,7 @@ class _Computation:
         self.history = list(points)
         self.slack = settings.interval * JITTER_SLACK
         self.recent = window.tail(self.history, settings.window, self.slack)
+        self.slope_points = window.tail(self.history, settings.slope_window)
         self.latest = self.history[-1]
         self.lengths = model.lengths()
         self.capacity, self.capacity_source, self.no_capacity = model.decode_capacity()
@@ -327,14 +333,16 @@ class _Computation:
         self.demand_source = "estimate" if self.capacity_source == LEARNT else "config"
         self.found: dict[str, Signal] = {}
 
-    def all(self) -> Sequence[Signal]:
+    def all(self, wanted: Sequence[str] = LOAD) -> Sequence[Signal]:
+        """The signals of these names, in this order; parts that none of them takes are left out."""
         self.requests()
         self.kv_cache()
-        self.throughput()
-        self.latencies()
+        if not _BESIDE.isdisjoint(wanted):
+            self.throughput()
+            self.latencies()
         self.demand()
         self.composites()
-        return [self.found[name] for name in LOAD]
+        return [self.found[name] for name in wanted]
 
     def put(self, name: str, value: float | None, reason: str, source: str = "engine") -> None:
         """A value, or (when it is None) the reason why there is none."""
@@ -409,7 +417,7 @@ class _Computation:
         if used is None and capacity and self.latest.gauges.get("kv_mean") is not None:
             used = self.latest.gauges["kv_mean"] * capacity
         self.put("llm_kv_cache_used_tokens", used, "no_capacity" if capacity is None else "missing_metric", source)
-        self.kv_slope = window.slope(window.tail(self.history, self.settings.slope_window), "kv_max")
+        self.kv_slope = window.slope(self.slope_points, "kv_max")
         if self.kv is None:
             self.put("llm_kv_cache_exhaustion_seconds", None, reason, self.state)
         elif self.kv_slope is None:
@@ -499,7 +507,7 @@ class _Computation:
 
     def projected(self, demand: float | None) -> tuple[float | None, str]:
         """The load with the growth that is sure: none yet in a history shorter than the slopes' window."""
-        points = window.tail(self.history, self.settings.slope_window)
+        points = self.slope_points
         grown = points[-1].at - points[0].at >= self.settings.slope_window - 1.5 * self.settings.interval
         axes = []
         if self.kv is not None:
@@ -518,11 +526,13 @@ class _Computation:
         rates = []
         begin: Point | None = None
         for point in points:
+            if begin is not None and point.at - begin.at < _GROWTH_STEP - window.EPSILON:
+                continue
             if not self.counts(point):
                 continue
             if begin is None:
                 begin = point
-            elif point.at - begin.at >= _GROWTH_STEP - window.EPSILON:
+            else:
                 rates.append(((begin.at + point.at) / 2, self.arrived(begin, point) / (point.at - begin.at)))
                 begin = point
         slope, error = window.line(rates)

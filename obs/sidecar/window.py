@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 EPSILON = 1e-6
+_at = itemgetter(0)
 
 
 class Point(NamedTuple):
@@ -18,18 +21,21 @@ class Point(NamedTuple):
 
 
 def tail(points: Sequence[Point], seconds: float, jitter: float = 0.0) -> Sequence[Point]:
-    """The points of the last ``seconds``, the newest included; never fewer than two while there are two."""
+    """The points of the last ``seconds``, the newest included; never fewer than two while there are two.
+
+    ``points`` are in order of time.
+    """
     if not points:
         return points
     start = points[-1].at - seconds - jitter - EPSILON
-    index = len(points) - 1
-    while index > 0 and points[index - 1].at >= start:
-        index -= 1
+    index = bisect_left(points, start, key=_at)
     return points[min(index, max(0, len(points) - 2)):]
 
 
 def ends(points: Sequence[Point], total: str) -> tuple[Point, Point] | None:
     """The first and the last point that have a total; None when fewer than two do."""
+    if points and total in points[0].totals and total in points[-1].totals:  # as a rule
+        return (points[0], points[-1]) if len(points) > 1 else None
     first = next((one for one in points if total in one.totals), None)
     last = next((one for one in reversed(points) if total in one.totals), None)
     return (first, last) if first is not None and last is not None and first is not last else None
@@ -57,7 +63,7 @@ def quotient(points: Sequence[Point], above: str, below: str) -> float | None:
 
 def mean(points: Sequence[Point], gauge: str) -> float | None:
     """A gauge's mean."""
-    known = [point.gauges[gauge] for point in points if gauge in point.gauges]
+    known = [gauges[gauge] for _, _, gauges in points if gauge in gauges]
     return sum(known) / len(known) if known else None
 
 
@@ -78,13 +84,15 @@ def line(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 def slope(points: Sequence[Point], gauge: str) -> float | None:
     """A gauge's growth per second, by least squares."""
-    known = [(point.at, point.gauges[gauge]) for point in points if gauge in point.gauges]
+    known = [(at, gauges[gauge]) for at, _, gauges in points if gauge in gauges]
     if len(known) < 3:
         return None
     start = known[0][0]
-    middle = sum(at - start for at, _ in known) / len(known)
-    level = sum(value for _, value in known) / len(known)
-    spread = sum((at - start - middle) ** 2 for at, _ in known)
+    times = [at - start for at, _ in known]
+    middle = sum(times) / len(known)
+    level = sum([value for _, value in known]) / len(known)
+    apart = [at - middle for at in times]
+    spread = sum([at**2 for at in apart])
     if spread <= 0:
         return None
-    return sum((at - start - middle) * (value - level) for at, value in known) / spread
+    return sum([at * (value - level) for at, (_, value) in zip(apart, known, strict=True)]) / spread

@@ -228,12 +228,23 @@ def static_best(scenario: Scenario, given: Settings, seeds: Sequence[int], trace
 
 
 @dataclass(frozen=True)
+class Trial:
+    """One target of one policy in one scenario: a row for each half of the seeds that was run."""
+
+    target: float
+    scenario: str
+    halves: tuple[Row, ...]
+    holds: bool
+    """The goal was reached on average in each half."""
+
+
+@dataclass(frozen=True)
 class Recommendation:
-    """The target of a policy that reaches the goal in all regimes at the least cost; None when no target does."""
+    """The highest target of a policy that holds in all scenarios, None when none does; and what was tried for it."""
 
     policy: str
     target: float | None
-    rows: tuple[Row, ...]
+    trials: tuple[Trial, ...]
 
 
 def sweep(scenarios: Sequence[Scenario], policy: ScalePolicy, seeds: Sequence[int], *, traces: Path | None = None,
@@ -245,14 +256,44 @@ def sweep(scenarios: Sequence[Scenario], policy: ScalePolicy, seeds: Sequence[in
                    bounds=False, workers=workers, progress=progress)
 
 
-def recommend(rows: Sequence[Row], policy: str) -> Recommendation:
-    """From a sweep: the highest target whose mean attainment is at the goal in every scenario."""
-    mine = [row for row in rows if row.policy == policy]
-    targets = sorted({row.target for row in mine if row.target is not None}, reverse=True)
-    for target in targets:
-        if all(_attained(row) >= GOAL for row in mine if row.target == target):
-            return Recommendation(policy, target, tuple(mine))
-    return Recommendation(policy, None, tuple(mine))
+def halves(seeds: Sequence[int]) -> list[Sequence[int]]:
+    """The seeds in two halves (the first has the odd one), or the one seed."""
+    middle = (len(seeds) + 1) // 2
+    return [part for part in (seeds[:middle], seeds[middle:]) if part]
+
+
+def recommend(scenarios: Sequence[Scenario], policy: ScalePolicy, seeds: Sequence[int], *, traces: Path | None = None,
+              settings: Callable[[Scenario], Settings] = Scenario.settings, targets: Sequence[float] = (),
+              workers: int = 1, progress: Progress | None = None, played: Callable[..., list[Outcome]] = play,
+              ) -> Recommendation:
+    """The highest target that reaches the goal on average in every scenario, in each half of the seeds by itself.
+
+    Targets are tried from the highest down, and a target is given up at the first miss: in which scenario it comes is of no
+    matter, so the one that failed the target before goes first. What holds is run whole. ``played`` is for tests.
+    """
+    order = list(scenarios)
+    trials: list[Trial] = []
+    grid = sorted(set(targets or policy.grid or (policy.target,)), reverse=True)
+    for number, target in enumerate(grid):
+        moved = policy.scaled(target)
+        failed: Scenario | None = None
+        for scenario in order:
+            rows = []
+            for part in halves(seeds):
+                jobs = [Job(scenario, settings(scenario), seed, moved, 0, traces) for seed in part]
+                rows.append(Row(scenario.name, moved.name, moved.title, target, tuple(played(jobs, workers))))
+                if _attained(rows[-1]) < GOAL:
+                    failed = scenario
+                    break
+            trials.append(Trial(target, scenario.name, tuple(rows), failed is None))
+            if failed is not None:
+                break
+        if progress is not None:
+            progress(number + 1, len(grid))
+        if failed is None:
+            return Recommendation(policy.name, target, tuple(trials))
+        order.sort(key=lambda one: one is not failed)
+    return Recommendation(policy.name, None, tuple(trials))
 
 
 def _attained(row: Row) -> float:
@@ -279,18 +320,29 @@ FIGURES: tuple[tuple[str, str], ...] = (
 
 def as_json(rows: Sequence[Row], seeds: Sequence[int]) -> dict[str, Any]:
     """The rows as a JSON document; what is not there is null."""
+    return {"seeds": list(seeds), "goal": GOAL, "rows": [_row_json(row) for row in rows]}
 
-    def figure(row: Row, name: str) -> dict[str, float | int | None] | None:
+
+def _row_json(row: Row) -> dict[str, Any]:
+    def figure(name: str) -> dict[str, float | int | None] | None:
         found = row.mean(name)
         return found.as_json() if found is not None else None
 
+    return {"scenario": row.scenario, "policy": row.policy, "title": row.title, "target": row.target,
+            **{name: figure(name) for name, _ in FIGURES}, "never_enough_seeds": row.never}
+
+
+def recommended_json(found: Sequence[Recommendation], seeds: Sequence[int]) -> dict[str, Any]:
+    """Recommendations as a JSON document: the targets, and each trial with the halves of the seeds that were run."""
+    parts = halves(seeds)
     return {
         "seeds": list(seeds),
         "goal": GOAL,
-        "rows": [
-            {"scenario": row.scenario, "policy": row.policy, "title": row.title, "target": row.target,
-             **{name: figure(row, name) for name, _ in FIGURES}, "never_enough_seeds": row.never}
-            for row in rows
+        "recommended": {one.policy: one.target for one in found},
+        "trials": [
+            {"policy": one.policy, "target": trial.target, "scenario": trial.scenario, "holds": trial.holds,
+             "halves": [{"seeds": list(part), **_row_json(row)} for part, row in zip(parts, trial.halves, strict=False)]}
+            for one in found for trial in one.trials
         ],
     }
 

@@ -299,7 +299,8 @@ class Fleet:
                                      itl_objective=settings.slo.itl if learns else None)
             capacity = pod.engine.blocks * pod.engine.block
             pod.sidecar = (observe.WireSidecar(given, capacity, now) if settings.wire
-                           else observe.FastSidecar(given, capacity))
+                           else observe.FastSidecar(given, capacity, [one.signal for one in self.policy.metrics
+                                                                    if one.signal.startswith("llm_")]))
         pod.last = pod.replica.record(now)
         pod.ready, pod.ready_at = True, now
         self._replicas.append(pod.replica)

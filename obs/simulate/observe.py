@@ -18,7 +18,7 @@ from typing import Protocol
 from obs.sidecar.counters import Total
 from obs.sidecar.detect import needed_names
 from obs.sidecar.dialects import VLLM, Reading
-from obs.sidecar.model import Model
+from obs.sidecar.model import LOAD, Model
 from obs.sidecar.reader import Reader
 from obs.sidecar.settings import ModelSettings, Settings
 from obs.sidecar.signals import Signals
@@ -134,8 +134,9 @@ class _Totals(Mapping[str, float]):
 class _FastModel(Model):
     """A Model that takes many samples and computes once."""
 
-    def __init__(self, given: Settings, capacity: int) -> None:
+    def __init__(self, given: Settings, capacity: int, wanted: Sequence[str]) -> None:
         super().__init__("vllm", MODEL, "", given)
+        self.wanted = wanted
         self._capacity = capacity
         self._keep = max(given.slope_window, given.finish_window, given.window) + given.interval
 
@@ -187,8 +188,9 @@ _READING = Reading("vllm", MODEL, counters={"generation": {}})
 class FastSidecar:
     """The same signals without text, computed at a scrape only."""
 
-    def __init__(self, given: Settings, capacity: int) -> None:
-        self._model = _FastModel(given, capacity)
+    def __init__(self, given: Settings, capacity: int, wanted: Sequence[str] = LOAD) -> None:
+        """``wanted`` are the signals that somebody reads: what the others alone take is not computed."""
+        self._model = _FastModel(given, capacity, wanted)
         self._age = given.age_limit
 
     @property

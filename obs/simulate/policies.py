@@ -48,8 +48,10 @@ class ScalePolicy:
 
     def scaled(self, target: float) -> ScalePolicy:
         """The policy at another target."""
-        factor = target / self.metrics[0].target
-        return replace(self, metrics=tuple(Metric(one.signal, one.target * factor) for one in self.metrics))
+        first, *others = self.metrics
+        factor = target / first.target
+        moved = (Metric(one.signal, one.target * factor) for one in others)
+        return replace(self, metrics=(Metric(first.signal, target), *moved))
 
     @property
     def target(self) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from obs.errors import ToolError
 from obs.simulate import stats
-from obs.simulate.compare import GOAL, ORACLE, STATIC, Row, highest_regime_targets
+from obs.simulate.compare import GOAL, ORACLE, STATIC, Recommendation, Row, halves, highest_regime_targets
 from obs.simulate.fleet import Result, Settings
 
 UNKNOWN = "–"
@@ -112,6 +112,37 @@ def sweep(rows: Sequence[Row]) -> list[str]:
         each = ", ".join(f"{name} {UNKNOWN if value is None else f'{value:g}'}" for name, value in best.items())
         lines += [f"highest target with {GOAL:.0%} in each: {each}", ""]
     return lines
+
+
+def recommendation(found: Recommendation, names: Sequence[str], seeds: Sequence[int]) -> list[str]:
+    """The trials of a recommendation, a line for each target; what it comes to in the last line."""
+    cells = []
+    for target in dict.fromkeys(trial.target for trial in found.trials):
+        by_name = {trial.scenario: trial for trial in found.trials if trial.target == target}
+        line = [found.policy, f"{target:g}"]
+        for name in names:
+            if name not in by_name:
+                line.append("not run")
+                continue
+            rows = by_name[name].halves
+            shares = ", ".join(_share_only(row) for row in rows)
+            hours = stats.mean([one.replica_hours for row in rows for one in row.outcomes])
+            line.append(f"{shares} / {hours.value:.1f}")
+        cells.append([*line, "yes" if target == found.target else "no"])
+    parts = " and ".join(", ".join(str(seed) for seed in part) for part in halves(seeds))
+    return [
+        *table(("policy", "target", *names, "holds"), cells),
+        f"SLO % of the seeds {parts} / replica-hours of those that were run.",
+        f"A target is given up at its first miss of {GOAL:.0%}.",
+        "",
+        f"{found.policy}: target {found.target:g}, the highest with {GOAL:.0%} in every scenario, in each half of the seeds"
+        if found.target is not None else f"{found.policy}: no target reaches {GOAL:.0%} in every scenario",
+    ]
+
+
+def _share_only(row: Row) -> str:
+    found = row.mean("attainment")
+    return UNKNOWN if found is None else f"{100 * found.value:.1f}"
 
 
 def single(settings: Settings, result: Result, title: str) -> list[str]:

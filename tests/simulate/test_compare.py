@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from obs.cli.main import main
 from obs.simulate import compare, observe, report, stats
 from obs.simulate.arrivals import constant, synthetic
-from obs.simulate.compare import Outcome, Row
+from obs.simulate.compare import Job, Outcome, Row
 from obs.simulate.engine import Replica, Request
 from obs.simulate.policies import POLICIES, policy
 from obs.simulate.profile import WANTED, load_test
@@ -48,9 +49,41 @@ def row(scenario: str, target: float, *attained: float, name: str = "load") -> R
 def test_recommendation_is_the_highest_target_good_everywhere() -> None:
     rows = [row("a", 0.5, 0.99), row("a", 0.6, 0.97), row("a", 0.7, 0.96),
             row("b", 0.5, 0.98), row("b", 0.6, 0.94, 0.97), row("b", 0.7, 0.90)]
-    assert compare.recommend(rows, "load").target == 0.6      # in b the mean over the seeds is 0.955
-    assert compare.highest_regime_targets(rows, "load") == {"a": 0.7, "b": 0.6}
-    assert compare.recommend([row("a", 0.5, 0.90)], "load").target is None
+    assert compare.highest_regime_targets(rows, "load") == {"a": 0.7, "b": 0.6}      # in b the mean over the seeds is 0.955
+
+
+def test_recommendation_is_the_highest_target_good_everywhere_in_each_half_of_the_seeds() -> None:
+    runs: list[tuple[float, str, int]] = []
+    attained = {  # target and scenario -> by seed
+        (0.9, "kv"): {1: 0.97, 2: 0.94, 3: 0.98}, (0.9, "shift"): {1: 0.96, 2: 0.93, 3: 0.99},
+        (0.8, "kv"): {1: 0.97, 2: 0.95, 3: 0.98}, (0.8, "shift"): {1: 0.99, 2: 0.98, 3: 0.94},
+        (0.7, "kv"): {1: 0.97, 2: 0.95, 3: 0.98}, (0.7, "shift"): {1: 0.96, 2: 0.94, 3: 0.95},
+    }
+
+    def played(jobs: Sequence[Job], workers: int) -> list[Outcome]:
+        assert workers == 1
+        keys = [(job.policy.target, job.scenario.name, job.seed) for job in jobs if job.policy is not None]
+        runs.extend(keys)
+        return [row("", 0, attained[target, name][seed]).outcomes[0] for target, name, seed in keys]
+
+    scenarios = [SCENARIOS["kv"], SCENARIOS["shift"]]
+    found = compare.recommend(scenarios, policy("load"), [1, 2, 3], targets=[0.7, 0.9, 0.8], played=played)
+    assert found.target == 0.7
+    assert runs == [
+        (0.9, "kv", 1), (0.9, "kv", 2), (0.9, "kv", 3), (0.9, "shift", 1), (0.9, "shift", 2),    # 0.945 of the first two
+        (0.8, "shift", 1), (0.8, "shift", 2), (0.8, "shift", 3),          # that failed first; 0.97 of all, 0.94 of the rest
+        (0.7, "shift", 1), (0.7, "shift", 2), (0.7, "shift", 3), (0.7, "kv", 1), (0.7, "kv", 2), (0.7, "kv", 3),
+    ]
+    shown = report.recommendation(found, ["kv", "shift"], [1, 2, 3])
+    assert [line.split()[1:] for line in shown[1:4]] == [
+        ["0.9", "95.5,", "98.0", "/", "10.0", "94.5", "/", "10.0", "no"],
+        ["0.8", "not", "run", "98.5,", "94.0", "/", "10.0", "no"],
+        ["0.7", "96.0,", "98.0", "/", "10.0", "95.0,", "95.0", "/", "10.0", "yes"],
+    ]
+    assert "target 0.7" in shown[-1]
+    none = compare.recommend(scenarios, policy("load"), [1, 2, 3], targets=[0.9, 0.8], played=played)
+    assert none.target is None
+    assert json.loads(json.dumps(compare.recommended_json([none], [1, 2, 3])))["recommended"] == {"load": None}
 
 
 def test_tiny_comparison_is_reproducible_and_whole(tmp_path: Path) -> None:
@@ -180,6 +213,10 @@ def test_list_and_profile(capsys: pytest.CaptureFixture[str]) -> None:
     (["--traces", "/nowhere"], "no such folder"),
     (["--sample", "0.01"], "interval 0.01 s is not within"),
     (["--seeds", "0"], "at least one"),
+    (["--seeds", "9-6"], "at least one"),
+    (["--seeds", "1,1"], "there twice"),
+    (["--seeds", "1-x"], "write a number, a range as 6-10"),
+    (["--seeds", "6-7", "--seed", "2"], "names the seeds"),
     (["--jobs", "0"], "at least one"),
     (["--targets", "0.5"], "goes with --sweep"),
     (["--html", "x.html"], "goes with --compare"),
