@@ -36,6 +36,11 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+#: Labels that the rules themselves set, keep or match on; another meaning of one would merge or lose series.
+_OWN_LABELS = frozenset({
+    "alertname", "alertstate", "severity", "job", "instance", "model", "version", "engine", "le", "quantile", "source",
+    "signal", "state", "reason", "status", "id", "gpu_uuid", "GPU_I_ID", "workload",
+})
 
 
 def seconds(value: object) -> float:
@@ -92,13 +97,29 @@ def _label_name(value: object) -> str:
     return value
 
 
+def _free_label(value: object) -> str:
+    name = _label_name(value)
+    if name in _OWN_LABELS or name.startswith("__"):
+        more = "; set it with alerts.<name>.severity" if name == "severity" else ""
+        raise ValueError(f"{name!r} has a meaning of its own in the rules and may not be given another{more or '; rename it'}")
+    return name
+
+
 def _matchers(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f'{value!r} is not a list of matchers; write them as text, such as \'job="triton"\'')
     text = value.strip().strip("{}").strip()
     if not re.fullmatch(r'(?:[a-zA-Z_]\w*\s*(?:=|!=|=~|!~)\s*"(?:[^"\\]|\\.)*"\s*,?\s*)*', text):
         raise ValueError(f'{value!r} is not a list of matchers; write them such as job="triton",tier="prod"')
-    return text.rstrip(", ")
+    text = _text(text).rstrip(", ")
+    if text:
+        import promql_parser
+
+        try:
+            promql_parser.parse(f"up{{{text}}}")
+        except ValueError as error:
+            raise ValueError(f"{value!r} is not a list of matchers: {str(error).splitlines()[0]}; mend it") from None
+    return text
 
 
 def _some(value: object) -> object:
@@ -110,13 +131,34 @@ def _some(value: object) -> object:
 def _text(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{value!r} is not text")
-    return str(value)
+    text = str(value)
+    if re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", text):
+        raise ValueError(f"{value!r} holds a control character or half a character; write plain text on one line")
+    return text
+
+
+def _named(value: object) -> str:
+    text = _text(value)
+    if not text.strip():
+        raise ValueError("is empty; write a name, or leave the key out")
+    return text
+
+
+def _template(value: object) -> str:
+    """Text that Prometheus reads as a template."""
+    text = _text(value)
+    if re.sub(r"\{\{.*?\}\}", "", text).count("{{"):
+        raise ValueError(f"{value!r} opens a template with {{{{ and does not close it; Prometheus refuses that; write }}}}")
+    return text
 
 
 Duration = Annotated[float, BeforeValidator(seconds)]
 LabelName = Annotated[str, BeforeValidator(_label_name)]
 Matchers = Annotated[str, BeforeValidator(_matchers)]
 Text = Annotated[str, BeforeValidator(_text)]
+Named = Annotated[str, BeforeValidator(_named)]
+Template = Annotated[str, BeforeValidator(_template)]
+FreeLabel = Annotated[str, BeforeValidator(_free_label)]
 EngineName = Literal[
     "triton", "triton-vllm", "triton-trtllm", "vllm", "trtllm-serve", "dynamo", "sglang", "dcgm", "sidecar"
 ]
@@ -146,9 +188,9 @@ class _Gate(_section("gate")):  # type: ignore[misc]
 
 
 class _Labels(_Strict):
-    cluster: LabelName = "cluster"
-    namespace: LabelName = "namespace"
-    pod: LabelName = "pod"
+    cluster: FreeLabel = "cluster"
+    namespace: FreeLabel = "namespace"
+    pod: FreeLabel = "pod"
 
 
 class _Interval(_Strict):
@@ -161,7 +203,7 @@ class _Alert(_Strict):
     severity: Literal["critical", "warning", "info"] | None = None
     for_: Annotated[float | None, BeforeValidator(seconds)] = None
     keep_firing_for: Annotated[float | None, BeforeValidator(seconds)] = None
-    labels: dict[LabelName, Text] = field(default_factory=dict)
+    labels: dict[FreeLabel, Template] = field(default_factory=dict)
 
 
 class _Burn(_Strict):
@@ -224,13 +266,6 @@ class Workload(_Strict):
         return max(scaling.LONGEST_GENERATION, self.longest_generation) if given is None else given
 
 
-class _Autoscaling(_Strict):
-    workloads: Annotated[list[Workload], BeforeValidator(_some)]
-    prometheus: Text = "http://prometheus-operated.monitoring.svc:9090"
-    kserve_mode: Literal["Standard", "RawDeployment"] = "Standard"
-    rule_labels: dict[Text, Text] = field(default_factory=lambda: {"release": "kube-prometheus-stack"})
-
-
 def _url(value: object) -> str:
     """An http(s) URL with a host, or "" for none."""
     if value == "" or (isinstance(value, str) and re.fullmatch(r"https?://[^\s/?#]+[^\s]*", value)):
@@ -274,13 +309,20 @@ def _stack() -> dict[str, str]:
     return {"release": "kube-prometheus-stack"}
 
 
+class _Autoscaling(_Strict):
+    workloads: Annotated[list[Workload], BeforeValidator(_some)]
+    prometheus: Url = "http://prometheus-operated.monitoring.svc:9090"
+    kserve_mode: Literal["Standard", "RawDeployment"] = "Standard"
+    rule_labels: KubeLabels = field(default_factory=lambda: {"release": "kube-prometheus-stack"})
+
+
 class Target(_Strict):
     """How one kind of server is found (``deploy.targets``); what is left out is the endpoint's own default."""
 
-    job: Text | None = None
+    job: Named | None = None
     labels: KubeLabels | None = None
     port: ObjectName | None = None
-    path: Text | None = None
+    path: Named | None = None
     namespaces: list[KubeName] = field(default_factory=list)
     interval: Duration | None = None
     timeout: Duration | None = None
@@ -288,7 +330,7 @@ class Target(_Strict):
 
 
 class Datasource(_Strict):
-    name: Text = "Prometheus"
+    name: Named = "Prometheus"
     uid: ObjectName = "prometheus"
     url: Url = "http://prometheus-operated.monitoring.svc:9090"
 
@@ -298,7 +340,7 @@ class Grafana(_Strict):
     folder_annotation: Annotated[str, BeforeValidator(_kube_label)] = "grafana_folder"
     dashboard_labels: KubeLabels = field(default_factory=lambda: {"grafana_dashboard": "1"})
     instance_labels: KubeLabels = field(default_factory=lambda: {"dashboards": "grafana"})
-    dashboards_path: Text = "/etc/grafana/provisioning/dashboards/obs"
+    dashboards_path: Named = "/etc/grafana/provisioning/dashboards/obs"
 
 
 class Receivers(_Strict):
@@ -330,23 +372,23 @@ class _File(_Strict):
     engines: Engines = field(default_factory=lambda: list(DEFAULT_ENGINES))
     dialects: dict[EngineName, list[DialectName]] = field(default_factory=dict)
     selectors: dict[EngineName, Matchers] = field(default_factory=dict)
-    jobs: list[Text] = field(default_factory=list)
+    jobs: list[Named] = field(default_factory=list)
     labels: _Labels = field(default_factory=_Labels)
     interval: _Interval = field(default_factory=_Interval)
     slo: _Slo = field(default_factory=_Slo)  # type: ignore[valid-type]
-    models: dict[Text, _Slo] = field(default_factory=dict)  # type: ignore[valid-type]
+    models: dict[Named, _Slo] = field(default_factory=dict)  # type: ignore[valid-type]
     limits: _Limits = field(default_factory=_Limits)  # type: ignore[valid-type]
     windows: _Windows = field(default_factory=_Windows)  # type: ignore[valid-type]
     gate: _Gate = field(default_factory=_Gate)
     seasons: list[Duration] = field(default_factory=lambda: list(SEASONS))
     burn_windows: list[_Burn] = field(default_factory=list)
     alerts: dict[Text, _Alert] = field(default_factory=dict)
-    extra_labels: dict[LabelName, Text] = field(default_factory=dict)
-    runbook_base_url: Text = DEFAULT_RUNBOOKS
-    ensembles: dict[Text, list[Text]] = field(default_factory=dict)
-    idle_exclude: list[Text] = field(default_factory=list)
-    expected_gpus: dict[Text, int] = field(default_factory=dict)
-    aliases: dict[Text, Text] = field(default_factory=dict)
+    extra_labels: dict[FreeLabel, Template] = field(default_factory=dict)
+    runbook_base_url: Template = DEFAULT_RUNBOOKS
+    ensembles: dict[Named, list[Named]] = field(default_factory=dict)
+    idle_exclude: list[Named] = field(default_factory=list)
+    expected_gpus: dict[Named, int] = field(default_factory=dict)
+    aliases: dict[Named, Named] = field(default_factory=dict)
     autoscaling: _Autoscaling | None = None
     deploy: Deploy = field(default_factory=Deploy)
 
@@ -860,8 +902,25 @@ def _cross_check(given: _File, path: str) -> None:
         if target.timeout is not None and not 0 < target.timeout <= interval:
             refuse(f"deploy.targets.{name}.timeout", f"{duration(target.timeout)} is not above 0s and at most the interval "
                    f"{duration(interval)}; Prometheus refuses that")
+    if given.deploy.alertmanager.group_interval <= 0:
+        refuse("deploy.alertmanager.group_interval", "0s is no interval, Alertmanager refuses it; write one such as 5m")
+    _check_jobs(given, refuse)
     if given.autoscaling is not None:
         _check_workloads(given.autoscaling.workloads, refuse)
+
+
+def _check_jobs(given: _File, refuse: Callable[[str, str], None]) -> None:
+    """One job for one kind of server: Prometheus refuses a second scrape configuration of the same name."""
+    seen: dict[str, EndpointName] = {}
+    for endpoint in ENDPOINTS:
+        if endpoint.name not in given.deploy.targets and not set(endpoint.engines) & set(given.engines):
+            continue
+        target = given.deploy.targets.get(endpoint.name, Target())
+        job = target.job or endpoint.job
+        if job in seen:
+            key = next(name for name in (endpoint.name, seen[job]) if given.deploy.targets.get(name, Target()).job)
+            refuse(f"deploy.targets.{key}.job", f"{job!r} is the job of {seen[job]} and of {endpoint.name}; give each its own")
+        seen[job] = endpoint.name
 
 
 def _check_workloads(workloads: list[Workload], refuse: Callable[[str, str], None]) -> None:

@@ -151,3 +151,38 @@ def test_a_default_that_is_no_bucket_bound_of_the_only_llm_engine_is_another() -
     (shown,) = [one for one in parse_config("engines: [sglang]").settings() if one.path == "slo.ttft_p99"]
     assert (shown.value, shown.origin) == ("2s", "default")
     assert "2500ms" in shown.why
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ("labels: {cluster: job}", "labels.cluster: 'job' has a meaning of its own"),
+    ("labels: {pod: model}", "labels.pod: 'model' has a meaning of its own"),
+    ("labels: {namespace: __name__}", "labels.namespace: '__name__' has a meaning"),
+    ("extra_labels: {severity: page}", "set it with alerts.<name>.severity"),
+    ("extra_labels: {model: x}", "extra_labels.model: 'model' has a meaning"),
+    ("alerts: {InferenceTargetDown: {labels: {alertname: x}}}", "'alertname' has a meaning"),
+    ("extra_labels: {team: '{{ $labels.model '}", "does not close it"),
+    ("runbook_base_url: 'https://x/{{'", "does not close it"),
+    ('extra_labels: {team: "a\\nb"}', "control character"),
+    ('aliases: {a: "\\ud800"}', "half a character"),
+    ("aliases: {a: ''}", "aliases.a: is empty"),
+    ("jobs: ['']", "jobs.0: is empty"),
+    ("selectors: {vllm: 'a=~\"(\"'}", "illegal regex"),
+    ("deploy: {targets: {triton: {job: x}, vllm: {job: x}}}", "is the job of triton and of vllm; give each its own"),
+    ("deploy: {targets: {vllm: {job: triton}}}", "deploy.targets.vllm.job: 'triton' is the job of triton"),
+    ("deploy: {alertmanager: {group_interval: 0s}}", "Alertmanager refuses it"),
+    ("autoscaling: {prometheus: nope, workloads: [{name: a, namespace: x, engine: vllm, max_replicas: 2}]}", "not a URL"),
+])
+def test_what_a_consumer_would_refuse_is_refused_here_in_one_line(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        parse_config(text)
+    assert reason in str(found.value)
+    assert len(str(found.value).splitlines()) == 1
+
+
+def test_odd_but_legal_texts_are_taken() -> None:
+    text = """
+extra_labels: {team: "{{ $labels.model }}: {{ $value | humanize }}", ja: "日本", brace: "}{"}
+selectors: {vllm: 'tier=~"a|b.*",x!="ü{}"', triton: '{env="x"}'}
+models: {"org/M:latest": {latency_p99: 2s}, "a'b\\"c{{ x }}|d": {queue_time: 1s}}
+"""
+    assert parse_config(text).extra_labels["team"] == "{{ $labels.model }}: {{ $value | humanize }}"

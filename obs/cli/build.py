@@ -9,7 +9,7 @@ from pathlib import Path
 from obs import build
 from obs.cli.common import add_config
 from obs.config import load_config
-from obs.errors import EXIT_FINDINGS, EXIT_OK
+from obs.errors import EXIT_FINDINGS, EXIT_OK, InputError
 
 _REPORTS = ("text", "json")
 _VERBS = {"missing": "write", "changed": "write", "orphan": "remove"}
@@ -31,6 +31,8 @@ def run(args: argparse.Namespace) -> int:
     if args.list_formats:
         return _list()
     words = [word.strip() for word in args.format.split(",") if word.strip()]
+    if not words:
+        raise InputError("--format names nothing; leave it out, or see --list-formats")
     as_json = "json" in words
     chosen = [word for word in words if word not in _REPORTS] or None
     build.formats(chosen)  # a name that is none is told before the work

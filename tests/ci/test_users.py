@@ -70,7 +70,7 @@ def repository(tmp_path: Path) -> Iterator[Path]:
     programs.mkdir()
     for name, text in (
         ("obs", f'exec {shlex.quote(sys.executable)} -m obs "$@"'),
-        ("gh", 'printf "%s\\n" "$*" >>"$GH_LOG"'),
+        ("gh", 'printf "%s\\n" "$*" >>"$GH_LOG"; case "$*" in *--paginate*) printf "%s" "$MINE";; esac'),
     ):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
         (programs / name).chmod(0o755 | stat.S_IXUSR)
@@ -176,7 +176,7 @@ def test_manifest_step_finds_a_scaler_that_scales_in_blindly(repository: Path) -
     assert "::error file=k8s/" in done.stdout
 
 
-def test_backtest_step_compares_with_the_base_branch(repository: Path) -> None:
+def test_backtest_step_compares_with_the_base_branch(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(repository / "alerts", repository / ".obs-base/alerts")
     shutil.copy(RECORDING, repository / "incident.tar.gz")
     given = {"recordings": "*.tar.gz"}
@@ -192,9 +192,14 @@ def test_backtest_step_compares_with_the_base_branch(repository: Path) -> None:
     assert "lost-alert" in report
     assert "QueueHigh" in report
 
+    log = repository / "gh.log"
     assert play(repository, "backtest", "Comment", NUMBER="7", REPOSITORY="o/r").returncode == 0
-    log = (repository / "gh.log").read_text(encoding="utf-8")
-    assert log == "pr comment 7 --repo o/r --edit-last --create-if-none --body-file obs-backtest.md\n"
+    assert log.read_text(encoding="utf-8").splitlines()[-1] == "pr comment 7 --repo o/r --body-file obs-comment.md"
+    assert (repository / "obs-comment.md").read_text(encoding="utf-8").startswith("<!-- obs backtest -->\n")
+    monkeypatch.setenv("MINE", "11\n12\n")  # ours already stands there: it is edited, nobody else's
+    assert play(repository, "backtest", "Comment", NUMBER="7", REPOSITORY="o/r").returncode == 0
+    last = log.read_text(encoding="utf-8").splitlines()[-1]
+    assert last == "api --silent -X PATCH repos/o/r/issues/comments/12 -F body=@obs-comment.md"
 
 
 def test_backtest_step_never_passes_when_nothing_was_judged(repository: Path) -> None:
@@ -210,6 +215,23 @@ def test_backtest_step_says_when_there_is_no_other_side(repository: Path) -> Non
     done = play(repository, "backtest", "Compare with the base branch", recordings="*.gz")
     assert done.returncode == 0
     assert "::notice::no backtest" in done.stdout
+
+
+def test_backtest_step_fails_when_the_rules_are_gone_or_misspelt(repository: Path) -> None:
+    shutil.move(repository / "alerts", repository / ".obs-base/alerts")
+    done = play(repository, "backtest", "Compare with the base branch", recordings="*.gz")
+    assert done.returncode == 1
+    assert "::error::this removes all rules" in done.stdout
+    done = play(repository, "backtest", "Compare with the base branch", recordings="*.gz", rules="alerts/rulse")
+    assert done.returncode == 2
+    assert "::error::no rules" in done.stdout
+
+
+def test_no_job_asks_for_more_than_a_caller_with_contents_read_has() -> None:
+    """GitHub refuses to start a called workflow that does, whatever its `if` says."""
+    assert "permissions" not in workflow()
+    for job in workflow()["jobs"].values():
+        assert job.get("permissions", {"contents": "read"}) == {"contents": "read"}
 
 
 @pytest.mark.parametrize("identity", [hook["id"] for hook in yaml.safe_load(HOOKS.read_text(encoding="utf-8"))])
