@@ -386,6 +386,9 @@ def test_vllm_arguments(tmp_path: Path) -> None:
     assert one("vllm-arguments", repository(tmp_path / "b", {"m": vllm_model(1.4)})).severity == "error"
     silent = one("vllm-arguments", repository(tmp_path / "c", {"m": vllm_model(0.9, disable_log_stats=True)}))
     assert silent.severity == "warning"
+    typo = one("vllm-arguments", repository(tmp_path / "d", {"m": vllm_model(0.9, max_model_length=4096)}))
+    assert (typo.severity, "max_model_length looks like max_model_len" in typo.what) == ("warning", True)
+    assert not found("vllm-arguments", repository(tmp_path / "e", {"m": vllm_model(0.9, kv_sharing_fast_prefill=True)}))
 
 
 def test_versions(tmp_path: Path) -> None:
