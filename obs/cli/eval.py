@@ -210,7 +210,11 @@ def _lines(result: Result, wide: int, width: int, verbose: bool, at: float) -> l
         if result.state == "ok" and not verbose:
             if result.value is not None and result.threshold is not None:
                 value, threshold = liveness.number(result.value), liveness.number(result.threshold)
-                words = f"{value} not {result.op} {threshold}  {liveness.label_text(result.labels)}".rstrip()
+                where = liveness.label_text(result.labels)
+                holds = result.op in liveness.TESTS and liveness.TESTS[result.op](result.value, result.threshold)
+                words = f"{value} {'' if holds else 'not '}{result.op} {threshold}  {where}".rstrip()
+                if holds:  # the limit is passed, and another part of the rule holds it back: "not > 0.9" would be a lie
+                    words += f", but {result.why.rpartition(', but ')[2]}"
             else:
                 words = liveness.short(words, max(40, width - wide - 6))
         room = max(40, width - wide - 4)

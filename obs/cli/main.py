@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -81,6 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     name = next((word for word in words if word in COMMANDS), None)
+    _heed_sigterm()
     try:
         args = parser_for(name).parse_args(words)
         code = _module(args.command).run(args)
@@ -108,6 +111,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("obs: interrupted", file=sys.stderr)
         return 130
+    except _Terminated:
+        print("obs: terminated", file=sys.stderr)
+        return 143
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as KeyboardInterrupt is SIGINT."""
+
+
+def _heed_sigterm() -> None:
+    """A job that is stopped (`timeout`, CI) ends what it has started as well: a private Prometheus, a browser.
+
+    Commands that serve until they are stopped have handlers of their own.
+    """
+
+    def stop(*_: object) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, stop)
 
 
 def run() -> None:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from obs.prom.client import Client
 
 FOLDER = "previews"
+MOST_TIME = 4_102_444_800.0
+"""The year 2100, unix seconds."""
+MOST_AFTER = 86_400.0
+"""How long after a recording's end its rules go on at most, seconds: every evaluation is stored."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,6 +158,8 @@ def _data(args: argparse.Namespace, progress: Progress) -> Iterator[_Data]:
         start = min(one.start_ms for one in ones) / 1000
         last = max(one.end_ms for one in ones) / 1000
         end = _time("--to", args.end, last) if args.end else last
+        if end > last + MOST_AFTER:
+            raise InputError(f"--to {args.end} is more than a day after the recording's end ({last:.0f}); give an earlier one")
         rules = load_rules(args.rules, args.config)
         if end <= start:
             raise InputError(f"--to {args.end} is before the recording begins ({start:.0f}); give a later one")
@@ -185,6 +191,8 @@ def _range(args: argparse.Namespace, board: Dashboard, data: _Data) -> Range:
     else:
         end = _time("--to", args.end, now) if args.end else _own(board.time_to, now)
         start = _time("--from", args.start, end) if args.start else end - (now - _own(board.time_from, now))
+    if not 0 <= start <= MOST_TIME or not 0 <= end <= MOST_TIME:
+        raise InputError("the time shown reaches before 1970 or beyond 2100; give other --from and --to")
     if end <= start:
         raise InputError("the time shown ends before it begins; give a --to after --from")
     return query.Range(start, end)

@@ -69,6 +69,10 @@ class ModelConfig:
     response_cache: bool = False
     decoupled: bool = False
     default_model_filename: str = ""
+    without_dims: tuple[str, ...] = ()
+    """Inputs and outputs that say no dims."""
+    steps: tuple[str, ...] = ()
+    """The models of an ensemble."""
     text: str = ""
 
     @property
@@ -178,6 +182,12 @@ class DiskModel:
     engine_args_place: str = ""
     engine_args_broken: tuple[str, str] | None = None
     imports: tuple[str, ...] = ()
+    source_broken: tuple[str, str] | None = None
+    """model.py is no Python to this Python: like ``broken``."""
+    completes: bool = False
+    """model.py defines auto_complete_config."""
+    beside: tuple[str, ...] = ()
+    """What else lies in the model's folder: neither config.pbtxt nor a version that counts; folders end with "/"."""
     environment: tuple[str, bool] | None = None
     """EXECUTION_ENV_PATH with $$TRITON_MODEL_DIRECTORY put in, and whether it is there."""
 

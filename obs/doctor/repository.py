@@ -6,11 +6,14 @@ Nothing is executed or imported: of model.py only the import statements are read
 from __future__ import annotations
 
 import ast
+import difflib
 import json
+import re
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from obs.doctor.facts import DiskModel, DiskVersion, ModelConfig, Repository
 from obs.doctor.triton import of_document
@@ -72,9 +75,26 @@ def parse_config(text: str, place: str, model: str) -> ModelConfig:
         said = str(error)
         prefix = f"{line}:{column} : "
         said = said.removeprefix(prefix) if line is not None else said
+        said += _meant(said, model_config_pb2.DESCRIPTOR)
         where = f"{place}:{line}:{column}" if line is not None else place
         raise ValueError(where, " ".join(said.split())) from None
     return of_document(json_format.MessageToDict(message, preserving_proto_field_name=True), place, model, text)
+
+
+def _meant(said: str, schema: Any) -> str:
+    """``; did you mean …?`` for a field or an enum's value that the parser does not know; "" for anything else."""
+    found = re.search(r'(?:Message|Enum) type "[\w.]*?(\w+(?:\.\w+)*)" has no (?:field|value) named "?(\w+)"?', said)
+    if found is None:
+        return ""
+    *path, last = found[1].removeprefix(f"{schema.package}.").split(".")
+    place = schema
+    for name in path:
+        place = (place.message_types_by_name if place is schema else place.nested_types_by_name)[name]
+    messages = place.message_types_by_name if place is schema else place.nested_types_by_name
+    enums = place.enum_types_by_name
+    known = [one.name for one in (messages[last].fields if last in messages else enums[last].values)]
+    near = [one for one in known if one.endswith(f"_{found[2]}")] or difflib.get_close_matches(found[2].lower(), known, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def _model(folder: Path, lacking: list[str]) -> DiskModel:
@@ -98,10 +118,25 @@ def _model(folder: Path, lacking: list[str]) -> DiskModel:
             broken = (error.args[0], error.args[1] + hint)
     versions = tuple(sorted(_versions(folder, lacking), key=lambda one: one.number))
     args, args_place, args_broken = _engine_args(folder, versions, config)
+    source = _source(folder, versions, config)
     return DiskModel(
         folder.name, str(folder), config, broken, versions, args, args_place, args_broken,
-        _imports(folder, versions, config), _environment(folder, config),
+        _imports(folder, versions, source.tree), source.broken, source.completes, _beside(folder), _environment(folder, config),
     )
+
+
+def _beside(folder: Path) -> tuple[str, ...]:
+    """Names in a model's folder that are neither config.pbtxt nor a version; of the first hundred, sorted."""
+    try:
+        ones = [one for one in folder.iterdir() if one.name != "config.pbtxt" and not one.name.startswith(".")]
+    except OSError:
+        return ()
+    return tuple(sorted(f"{one.name}/" if one.is_dir() else one.name for one in ones if not _is_version(one))[:100])
+
+
+def _is_version(path: Path) -> bool:
+    """Triton passes over a folder whose name is no number, or begins with 0 (model_lifecycle.cc)."""
+    return path.is_dir() and path.name.isascii() and path.name.isdigit() and not path.name.startswith("0")
 
 
 def _versions(folder: Path, lacking: list[str]) -> Iterator[DiskVersion]:
@@ -111,7 +146,7 @@ def _versions(folder: Path, lacking: list[str]) -> Iterator[DiskVersion]:
         lacking.append(f"{folder}: cannot be read: {error.strerror}")
         return
     for child in children:
-        if not child.is_dir() or not child.name.isascii() or not child.name.isdigit() or child.name.startswith("0"):
+        if not _is_version(child):
             continue
         try:
             names = tuple(sorted(one.name for one in child.iterdir() if not one.name.startswith(".")))
@@ -144,15 +179,35 @@ def _engine_args(
     return None, "", None
 
 
-def _imports(folder: Path, versions: tuple[DiskVersion, ...], config: ModelConfig | None) -> tuple[str, ...]:
-    """The packages that a Python model needs beyond Python, numpy and Triton's own, by its import statements."""
+class _Source(NamedTuple):
+    """A Python model's newest model.py; ``tree`` is None where there is none that can be read."""
+
+    tree: ast.Module | None = None
+    broken: tuple[str, str] | None = None
+    completes: bool = False
+
+
+def _source(folder: Path, versions: tuple[DiskVersion, ...], config: ModelConfig | None) -> _Source:
     if config is None or config.backend != "python" or not versions:
+        return _Source()
+    file = folder / str(versions[-1].number) / (config.default_model_filename or "model.py")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a doubtful escape in somebody's model.py is not for our stderr
+            tree = ast.parse(file.read_bytes())
+    except SyntaxError as error:
+        return _Source(broken=(f"{file}:{error.lineno or 1}:{error.offset or 1}", error.msg))
+    except (OSError, ValueError, RecursionError, MemoryError):
+        return _Source()
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return _Source(tree, completes="auto_complete_config" in names)
+
+
+def _imports(folder: Path, versions: tuple[DiskVersion, ...], tree: ast.Module | None) -> tuple[str, ...]:
+    """The packages that a Python model needs beyond Python, numpy and Triton's own, by its import statements."""
+    if tree is None:
         return ()
     place = folder / str(versions[-1].number)
-    try:
-        tree = ast.parse((place / (config.default_model_filename or "model.py")).read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError, RecursionError):
-        return ()
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

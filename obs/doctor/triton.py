@@ -90,7 +90,7 @@ def _index(fetcher: Fetcher, url: str, lacking: list[str]) -> tuple[ServedModel,
         lacking.append(f"{reply.url}: HTTP {reply.status} instead of the repository index (a restricted API?)")
         return None
     return tuple(
-        ServedModel(one["name"], str(one.get("version", "")), str(one.get("state", "")), _line(one.get("reason", "")))
+        ServedModel(one["name"], str(one.get("version", "")), str(one.get("state", "")), _reason(one.get("reason", "")))
         for one in found if isinstance(one, dict) and isinstance(one.get("name"), str)
     )
 
@@ -143,6 +143,13 @@ def of_document(document: Mapping[str, Any], place: str, model: str, text: str =
         response_cache=_map(document.get("response_cache")).get("enable") is True,
         decoupled=_map(document.get("model_transaction_policy")).get("decoupled") is True,
         default_model_filename=str(document.get("default_model_filename", "")),
+        without_dims=tuple(
+            str(_map(one).get("name", "")) for key in ("input", "output") for one in _list(document.get(key))
+            if not _map(one).get("dims")
+        ),
+        steps=tuple(
+            str(_map(one).get("model_name", "")) for one in _list(_map(document.get("ensemble_scheduling")).get("step"))
+        ),
         text=text,
     )
 
@@ -194,6 +201,8 @@ def page(site: Site) -> Page:
         raise LookedAtNothing(f"{reply.url}: HTTP 200 with no metrics in it; the page is /metrics, at the metrics port")
     if text.lstrip()[0] in "<{[":
         raise LookedAtNothing(f"{reply.url}: {reply.what} instead of metrics; give the metrics page, such as http://host:8002/metrics")
+    if "\0" in text:
+        raise LookedAtNothing(f"{reply.url}: binary data instead of metrics; give the metrics page, such as http://host:8002/metrics")
     try:
         return Page(reply.url, tuple(of_sample(one) for one in exposition.parse(text, reply.url).samples))
     except InputError as error:
@@ -208,6 +217,11 @@ def labelled(samples: Iterable[Sample]) -> dict[str, tuple[Mapping[str, str], ..
     """Sample name -> the labels of its series."""
     ordered = sorted(samples, key=lambda one: one.name)
     return {name: tuple(one.labels for one in group) for name, group in itertools.groupby(ordered, lambda one: one.name)}
+
+
+def _reason(text: object) -> str:
+    """Why a model failed to load, without the Python backend's list of frames."""
+    return _line(text.partition("\n\nAt:\n")[0] if isinstance(text, str) else "")
 
 
 def _line(text: object) -> str:

@@ -90,6 +90,16 @@ def stub(status: int, body: str, **headers: str) -> Iterator[str]:
 
 
 @pytest.mark.prometheus
+def test_a_limit_that_is_passed_and_held_back_is_not_told_as_if_it_was_not(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "held.yaml"
+    file.write_text("groups: [{name: g, rules: [{alert: Held, expr: 'x > 5 unless x'}]}]")
+    obs_eval("--prometheus", url, "--rules", str(file), "--at", str(T0 + 300))
+    assert '  Held  9 > 5  {instance="a", job="j"}, but held back by: unless x' in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.prometheus
 def test_text_by_state(url: str, rules: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = obs_eval("--prometheus", url, "--rules", rules, "--at", str(T0 + 300))
     out = capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,20 @@ def test_an_engine_that_leaves_a_signal_out_is_named(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.startswith("obs: obs/engines/triton.py: signal 'host_memory_usage' has neither a source nor Missing")
     assert not list(tmp_path.iterdir())
+
+
+def test_sigterm_ends_a_command_as_an_error_would() -> None:
+    """So that what it has started (a private Prometheus) ends with it: SIGTERM is what `timeout` and CI send."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "obs", "eval", "--prometheus", url, "--timeout", "60s"], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            with silent.accept()[0]:
+                process.terminate()
+                _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, error) == (143, "obs: terminated\n")

@@ -265,7 +265,7 @@ def test_config_pbtxt_that_cannot_be_read(here: Path, capsys: pytest.CaptureFixt
     assert code == 1
     ours = [one for one in found["findings"] if one["id"] == "config-readable"]
     broken = {one["place"].rpartition("/models/")[2]: one["what"] for one in ours}
-    assert broken["broken/config.pbtxt:3:1"].endswith('has no field named "max_batch_sise".')
+    assert broken["broken/config.pbtxt:3:1"].endswith('has no field named "max_batch_sise". Did you mean max_batch_size?')
     assert "bytes/config.pbtxt:2:11" in broken
     assert [place for place in broken if place.startswith("open/config.pbtxt:")]
     assert "a template that was not filled in" in broken["template/config.pbtxt:2:17"]

@@ -386,6 +386,9 @@ def test_vllm_arguments(tmp_path: Path) -> None:
     assert one("vllm-arguments", repository(tmp_path / "b", {"m": vllm_model(1.4)})).severity == "error"
     silent = one("vllm-arguments", repository(tmp_path / "c", {"m": vllm_model(0.9, disable_log_stats=True)}))
     assert silent.severity == "warning"
+    typo = one("vllm-arguments", repository(tmp_path / "d", {"m": vllm_model(0.9, max_model_length=4096)}))
+    assert (typo.severity, "max_model_length looks like max_model_len" in typo.what) == ("warning", True)
+    assert not found("vllm-arguments", repository(tmp_path / "e", {"m": vllm_model(0.9, kv_sharing_fast_prefill=True)}))
 
 
 def test_versions(tmp_path: Path) -> None:
@@ -402,10 +405,89 @@ def test_versions(tmp_path: Path) -> None:
     gone = of("gone", "version_policy { specific { versions: [ 1, 7 ] } }", "1/model.py")
     assert gone == [("error", "model m: version_policy names version 7, and there is 1")]
     assert of("empty", "", "1/other.py") == [("error", "model m version 1 has no model.py")]
+    assert of("case", "", "1/Model.py") == [("error", "model m version 1 has no model.py, but Model.py")]
+    assert of("loose", "", "model.py") == [("error", "model m has no version folder: model.py lies beside config.pbtxt")]
     assert of("named", 'default_model_filename: "other.py"', "1/other.py") == []
     live = triton(index=(ServedModel("m", "1", "READY", ""),))
     late = of("late", "", "1/model.py", "2/model.py", triton=live)
     assert late == [("warning", "model m: version 2 is on disk and not loaded; the server has 1")]
+
+
+@pytest.mark.parametrize(("folder", "number"), [("v1", 1), ("01", 1), ("version_3", 3), ("0", 1), ("V12", 12)])
+def test_a_version_folder_that_triton_passes_over_is_named(tmp_path: Path, folder: str, number: int) -> None:
+    given = repository(tmp_path, {"m": {"config.pbtxt": 'backend: "python"', f"{folder}/model.py": ""}})
+    path = tmp_path / "models" / "m"
+    assert one("versions", given).mend == f"mv {path / folder} {path / str(number)}"
+
+
+@pytest.mark.parametrize(("config", "place", "meant"), [
+    ("max_batchsize: 8", "1:1", "max_batch_size"),
+    ("\ninstance_group [ { kind: CPU } ]", "2:26", "KIND_CPU"),
+    ('input [ { name: "I" data_type: FP16 } ]', "1:32", "TYPE_FP16"),
+    ("dynamic_batching { max_queue_delay_us: 1 }", "1:20", "max_queue_delay_microseconds"),
+    ("zzz: 1", "1:1", ""),
+])
+def test_a_word_that_config_pbtxt_does_not_know(tmp_path: Path, config: str, place: str, meant: str) -> None:
+    finding = one("config-readable", repository(tmp_path, {"m": {"config.pbtxt": config, "1/": ""}}))
+    assert finding.place.endswith(f"config.pbtxt:{place}")
+    assert finding.what.rpartition("Did you mean ")[2 if meant else 1] == (f"{meant}?" if meant else "")
+
+
+@pytest.mark.parametrize("name", ["config.pbtx", "Config.pbtxt", "config.pbtxt.txt", "config.txt", "model_config.pbtxt"])
+def test_a_misnamed_configuration(tmp_path: Path, name: str) -> None:
+    given = repository(tmp_path, {"m": {name: "", "1/model.py": "", "configs/": ""}})
+    assert one("config-readable", given).mend == f"mv {name} config.pbtxt"
+
+
+BATCH = 'backend: "python"\nmax_batch_size: 8\n'
+
+
+@pytest.mark.parametrize(("config", "place", "said"), [
+    ('platform: "onnxruntime"', "1:1", 'platform: "onnxruntime_onnx"'),
+    ('\nplatform: "python"', "2:1", 'backend: "python"'),
+    (BATCH + "dynamic_batching { preferred_batch_size: [ 4, 16 ] }", "3:20", "max_batch_size: 16"),
+    (BATCH + 'input [ { name: "I", data_type: TYPE_FP32 } ]', "3:17", "dims: [ -1 ]"),
+    ('platform: "ensemble"\nensemble_scheduling { step [ { model_name: "gone" } ] }', "2:44", "correct model_name"),
+    (BATCH + "instance_group [ { kind: KIND_GPU, gpus: [ 0, 7 ] } ]", "3:36", "leave gpus out"),
+])
+def test_config_refused(tmp_path: Path, config: str, place: str, said: str) -> None:
+    """The first five as a real Triton 2.51 refused them; the GPUs by the page's."""
+    gpus = page("".join(f'nv_gpu_memory_total_bytes{{gpu_uuid="{number}"}} 1e9\n' for number in range(2)))
+    given = repository(tmp_path, {"m": {"config.pbtxt": config, "1/model.py": ""}}, page=gpus)
+    finding = one("config-refused", given)
+    assert finding.place.endswith(f"config.pbtxt:{place}")
+    assert said in finding.mend
+    served = dataclasses.replace(given, triton=triton(models={"m": {}}))
+    assert not found("config-refused", served), "what the server has loaded it cannot have refused"
+
+
+@pytest.mark.parametrize("config", [
+    'platform: "onnxruntime_onnx"', 'platform: "mine"\nbackend: "mine"',
+    BATCH + "dynamic_batching { preferred_batch_size: [ 4, 8 ] }",
+    BATCH + 'input [ { name: "I", data_type: TYPE_FP32, dims: [ -1 ] } ]',
+    'backend: "tensorrt"\ninput [ { name: "I", data_type: TYPE_FP32 } ]',
+    'platform: "ensemble"\nensemble_scheduling { step [ { model_name: "other" } ] }',
+    BATCH + "instance_group [ { kind: KIND_GPU, gpus: [ 7 ] } ]",
+])
+def test_config_not_refused(tmp_path: Path, config: str) -> None:
+    given = repository(tmp_path, {"m": {"config.pbtxt": config, "1/": ""}, "other": GOOD})
+    assert not found("config-refused", given)
+
+
+def test_a_model_that_completes_its_own_configuration(tmp_path: Path) -> None:
+    given = repository(tmp_path, {"m": {
+        "config.pbtxt": BATCH + 'input [ { name: "I", data_type: TYPE_FP32 } ]',
+        "1/model.py": "class TritonPythonModel:\n    def auto_complete_config(config):\n        return config\n",
+    }})
+    assert not found("config-refused", given)
+
+
+def test_models_that_were_passed_over() -> None:
+    index = (ServedModel("m", "1", "READY", ""), ServedModel("typo", "", "", ""))
+    said = {mode: one("server-ready", facts(triton=triton(index=index), flags=flags)).severity for mode, flags in (
+        ("unknown", None), ("default", {"http-port": ("8000",)}), ("explicit", {"model-control-mode": ("explicit",)}),
+    )}
+    assert said == {"unknown": "info", "default": "warning", "explicit": "info"}
 
 
 def test_names_and_folders(tmp_path: Path) -> None:
@@ -427,6 +509,16 @@ def test_backend_library(tmp_path: Path) -> None:
     assert missing.place.endswith("onnx/config.pbtxt:2:1")
 
 
+@pytest.mark.parametrize(("name", "mend"), [
+    ("pyton", 'backend: "python"'), ("onnx", 'backend: "onnxruntime"'), ("tensorrt_llm", 'backend: "tensorrtllm"'),
+    ("my_own", "use the image tag"), ("tensorrtllm", "use the image tag -trtllm"),
+])
+def test_a_backend_that_is_not_there(tmp_path: Path, name: str, mend: str) -> None:
+    (tmp_path / "backends").mkdir()
+    given = repository(tmp_path, {"m": {"config.pbtxt": f'backend: "{name}"', "1/": ""}}, backends=tmp_path / "backends")
+    assert one("backend-library", given).mend.startswith(mend)
+
+
 def test_python_environment(tmp_path: Path) -> None:
     def of(name: str, path: str, *files: str) -> list[Finding]:
         parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{path}" }} }}\n' if path else ""
@@ -440,6 +532,10 @@ def test_python_environment(tmp_path: Path) -> None:
     assert of("c", "/opt/envs/no-such-env")[0].severity == "warning"
     (imports,) = of("d", "")
     assert (imports.severity, "imports torch and" in imports.what) == ("info", True)
+    wrong = one("python-environment", repository(tmp_path / "e", {"m": {
+        "config.pbtxt": 'backend: "python"', "1/model.py": "import json\ndef x(:\n",
+    }}))
+    assert (wrong.severity, wrong.place.endswith("1/model.py:2:7")) == ("warning", True)
 
 
 def test_instance_memory(tmp_path: Path) -> None:

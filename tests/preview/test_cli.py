@@ -103,6 +103,8 @@ def test_a_query_that_fails_is_drawn_and_told(world: World, tmp_path: Path, caps
     (("fleet", "--var", "model=typo"), 2, "--var model=typo: obs-fleet has no such value; it has chat, doubler"),
     (("fleet", "--from", "soon"), 2, "--from 'soon' is no time"),
     (("fleet", "--from", "1796023557", "--to", "1796022962"), 2, "ends before it begins"),
+    (("fleet", "--from", "now-999y"), 2, "before 1970"),
+    (("fleet", "--from", "now-2m", "--to", "now+99999y"), 2, "beyond 2100"),
     (("fleet", "--from", "1700000000", "--to", "1700003600"), 2, "obs-fleet: no panel has data from 2023-11-14 22:13:20"),
 ])
 def test_bad_input_of_a_server(
@@ -119,6 +121,11 @@ def test_a_server_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
     code, error = refused(capsys, tmp_path, "fleet", "--prometheus", url, "--retries", "0")
     assert code == 3
     assert "cannot be reached" in error
+
+
+def test_a_recordings_rules_do_not_go_on_for_ever(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, error = refused(capsys, tmp_path, "fleet", "--recording", TRITON, "--to", "+9999999d")
+    assert (code, "more than a day after the recording's end" in error) == (2, True)
 
 
 def test_neither_or_both_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ Mend:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,13 @@ def check(facts: Facts) -> Iterator[Finding]:
         config = model.config
         if config is None:
             continue
+        if model.source_broken is not None and model.folder not in ready:
+            place, why = model.source_broken
+            here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+            yield Finding(
+                ID, "warning", place, f"model {model.folder}: model.py is no Python {here}: {why}",
+                "the model does not load, unless the server's Python is a newer one", "correct it there",
+            )
         if model.environment is not None:
             path, there = model.environment
             inside = Path(path).is_relative_to(model.path)

@@ -47,7 +47,13 @@ def check(facts: Facts) -> Iterator[Finding]:
             "a model has no series before it is loaded", "look again when it is done",
         )
     idle = sorted({one.name for one in triton.index or () if not one.state})
-    if idle:
+    if idle and facts.flags is not None and facts.flag("model-control-mode") != "explicit":
+        yield Finding(
+            ID, "warning", triton.url, f"in the repository and never loaded: {', '.join(idle)}",
+            "this server loads all that it finds, so it refused their config.pbtxt; the index gives no reason",
+            "look at the repository with --model-repository DIR: the line is named; or see \"Poll failed\" in the server's log",
+        )
+    elif idle:
         yield Finding(
             ID, "info", triton.url, f"in the repository and not loaded: {', '.join(idle)}",
             "with explicit control a model serves nothing before it is asked for",

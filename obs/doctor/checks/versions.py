@@ -9,6 +9,8 @@ Mend:
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator, Sequence
 
 from obs.doctor.facts import DiskModel, Facts, ModelConfig
@@ -37,9 +39,16 @@ def check(facts: Facts) -> Iterator[Finding]:
 def _of_model(model: DiskModel, config: ModelConfig, served: set[str] | None, mode: str) -> Iterator[Finding]:
     numbers = [one.number for one in model.versions]
     if not numbers:
+        meant = next((one[:-1] for one in model.beside if re.fullmatch(r"(?i)(v|version[-_]?)?\d+/", one)), "")
+        loose = next((one for one in model.beside if one in _files(config)), "")
         yield Finding(
-            ID, "error", model.path, f"model {model.folder} has no version folder",
-            "the model does not load", f"put the model into {model.path}/1/",
+            ID, "error", f"{model.path}/{meant or loose}".rstrip("/"), f"model {model.folder} has no version folder"
+            + (f": {meant} is no number without a leading zero, and is passed over" if meant else
+               f": {loose} lies beside config.pbtxt" if loose else ""),
+            "the model does not load",
+            f"mv {model.path}/{meant} {model.path}/{int(re.sub('[^0-9]', '', meant)) or 1}" if meant
+            else f"mkdir {model.path}/1 && mv {model.path}/{loose} {model.path}/1/" if loose
+            else f"put the model into {model.path}/1/",
         )
         return
     wanted = _wanted(config, numbers)
@@ -51,12 +60,18 @@ def _of_model(model: DiskModel, config: ModelConfig, served: set[str] | None, mo
             f"version_policy {{ specific {{ versions: [ {numbers[-1]} ] }} }}",
         )
     for version in model.versions:
-        names = (config.default_model_filename,) if config.default_model_filename else FILES.get(config.backend, ())
+        names = _files(config)
         if version.number in wanted and names and not any(name in version.files for name in names):
+            near = difflib.get_close_matches(names[0], [one.lower() for one in version.files], n=1, cutoff=0.8)
+            other = next((one for one in version.files if one.lower() in near), "")
             yield Finding(
                 ID, "error", f"{model.path}/{version.number}",
-                f"model {model.folder} version {version.number} has no {' or '.join(names)}",
-                "this version does not load", f"put {names[0]} there, remove the folder, or set default_model_filename",
+                f"model {model.folder} version {version.number} has no {' or '.join(names)}"
+                + (f", but {other}" if other else ""),
+                "Triton waits for it for ever, and opens no port (seen with 2.51)" if config.backend == "python"
+                else "this version does not load",
+                f"mv {other} {names[0]}" if other
+                else f"put {names[0]} there, remove the folder, or set default_model_filename",
             )
     left = [number for number in numbers if number not in wanted and str(number) not in (served or ())]
     if left and max(left) > max(wanted, default=0):
@@ -82,6 +97,11 @@ def _of_model(model: DiskModel, config: ModelConfig, served: set[str] | None, mo
                 "wait for the next poll, and see the server's log when it does not load" if mode == "poll"
                 else f"explicit control: POST /v2/repository/models/{model.folder}/load; else restart the server",
             )
+
+
+def _files(config: ModelConfig) -> tuple[str, ...]:
+    """The names that the model's file may have; () where that is not known."""
+    return (config.default_model_filename,) if config.default_model_filename else FILES.get(config.backend, ())
 
 
 def _wanted(config: ModelConfig, numbers: list[int]) -> list[int]:

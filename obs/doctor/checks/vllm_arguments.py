@@ -9,6 +9,7 @@ Mend: in each model.json a gpu_memory_utilization so that those of one GPU add u
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,17 @@ from obs.doctor.finding import Finding
 ID = "vllm-arguments"
 
 DEFAULT = 0.9
+#: Often set arguments of vLLM's engine (vllm/engine/arg_utils.py). Not all of them: only what is nearly one is told.
+ARGUMENTS = frozenset((
+    "model", "tokenizer", "tokenizer_mode", "trust_remote_code", "download_dir", "load_format", "dtype", "kv_cache_dtype",
+    "max_model_len", "pipeline_parallel_size", "tensor_parallel_size", "data_parallel_size",
+    "data_parallel_size_local", "distributed_executor_backend",
+    "block_size", "enable_prefix_caching", "swap_space", "gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs",
+    "quantization", "enforce_eager", "seed", "revision", "tokenizer_revision", "disable_log_stats", "disable_log_requests",
+    "enable_log_requests", "enable_lora", "max_loras", "max_lora_rank", "enable_chunked_prefill", "limit_mm_per_prompt",
+    "served_model_name", "speculative_config", "kv_transfer_config", "compilation_config", "hf_overrides", "cpu_offload_gb",
+    "max_num_partial_prefills", "max_long_partial_prefills", "num_gpu_blocks_override", "guided_decoding_backend",
+))
 MOST = 1.0
 
 
@@ -40,6 +52,13 @@ def check(facts: Facts) -> Iterator[Finding]:
                 ID, "warning", model.engine_args_place, f"model {model.folder}: disable_log_stats is true",
                 "vLLM then reports no metric at all, whatever config.pbtxt says", '"disable_log_stats": false',
             )
+        for key in args:
+            near = difflib.get_close_matches(key, ARGUMENTS, n=1, cutoff=0.85) if key not in ARGUMENTS else []
+            if near:
+                yield Finding(
+                    ID, "warning", model.engine_args_place, f"model {model.folder}: {key} looks like {near[0]}, misspelt",
+                    "vLLM takes no argument that it does not know: the model does not load", f'"{near[0]}": …',
+                )
         share = args.get("gpu_memory_utilization", DEFAULT)
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
             yield Finding(
