@@ -7,12 +7,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-vllm test lint types unit build check pack previews install tools test-tools triton bench differential clean
+.PHONY: help demo demo-vllm test test-prometheus3 lint types unit build check pack previews install tools test-tools triton bench differential clean
 
 help:
 	@echo "make demo       play a real Triton incident through the rules (needs Prometheus; installs it by apt)"
 	@echo "make demo-vllm  the same for a real vLLM incident"
 	@echo "make test       all that CI runs: lint, types, the pack's own checks and tests, the test suite"
+	@echo "make test-prometheus3  the pack's checks and tests and the test suite on Prometheus 3 (fetched from Debian sid into .venv)"
 	@echo "make build      write rules, dashboards and docs;  make check: find faults in them"
 	@echo "make previews   draw every dashboard from both recordings, as pages and pictures under previews/"
 	@echo "make differential  hold the backtest's alert states against promtool on 1,000 random cases (minutes)"
@@ -76,6 +77,12 @@ pack: $(VENV)/.dev tools
 
 unit: $(VENV)/.dev $(VENV)/.triton test-tools
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+
+# The same with another Prometheus: what tests start and ask is named by PROMETHEUS and PROMTOOL (obs/prom/tools.py).
+PROMETHEUS3 := $(CURDIR)/$(VENV)/prometheus3
+test-prometheus3: $(VENV)/.dev
+	@sh scripts/get-prometheus3.sh "$(PROMETHEUS3)"
+	@PROMETHEUS="$(PROMETHEUS3)/usr/bin/prometheus" PROMTOOL="$(PROMETHEUS3)/usr/bin/promtool" $(MAKE) --no-print-directory pack unit
 
 # --- daily work ---------------------------------------------------------------------------------------
 build: $(VENV)/.pack

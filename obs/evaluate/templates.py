@@ -612,7 +612,10 @@ def _strip_domain(text: str) -> str:
 
 
 def _title(text: str) -> str:
-    """Go's strings.Title: letters, digits and the underscore make words; marks beyond ASCII end none but spaces."""
+    """Go's strings.Title: letters, digits and the underscore make words; marks beyond ASCII end none but spaces.
+
+    As Prometheus 2 does. Prometheus 3 (golang.org/x/text/cases) also raises a letter behind digits: "1x" is "1X" there.
+    """
     out, before = [], " "
     for mark in text:
         ends = not (before.isalnum() or before == "_") if before.isascii() else before.isspace()

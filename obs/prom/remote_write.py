@@ -223,10 +223,10 @@ def one_line(text: str, limit: int = 300) -> str:
 def _mend(status: int, text: str) -> str:
     if status == 404 or "receiver" in text:
         return "start Prometheus with --web.enable-remote-write-receiver"
+    if "future" in text:  # Prometheus 3: more than ten minutes after its clock; it says "out of bounds" of these too
+        return "the samples lie after this machine's clock: set the clock"
     if "out of bounds" in text or "too old" in text or "out of order" in text:
         return "write to a fresh Prometheus, oldest samples first"
-    if "future" in text or "max" in text:
-        return "the samples lie after this machine's clock: set the clock"
     return "see the log of that Prometheus"
 
 

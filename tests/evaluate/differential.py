@@ -47,7 +47,8 @@ from obs.prom import tools
 from obs.prom.remote_write import STALE_NAN, Labels, Point, make_labels
 from obs.prom.server import PrivatePrometheus
 
-T0 = 1_796_022_000_000 // 86_400_000 * 86_400_000  # a midnight: a multiple of every interval
+# A midnight: a multiple of every interval. Long past: Prometheus 3 takes no sample of more than ten minutes from now.
+T0 = 1_700_000_000_000 // 86_400_000 * 86_400_000
 STEPS = 36  # evaluations of a case
 QUIET = 60  # evaluations of nothing behind it: more than any rule looks back, keeps or lingers
 PER_SET = 40

@@ -142,4 +142,5 @@ def test_like_promtool_on_random_cases(tmp_path: Path) -> None:
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "test.yaml").write_text(json.dumps(document))
     done = tools.run([tools.find("promtool"), "test", "rules", str(tmp_path / "test.yaml")])
-    assert done.output.split() == ["Unit", "Testing:", str(tmp_path / "test.yaml"), "SUCCESS"], done.output[:3000]
+    assert done.code == 0, done.output[:3000]
+    assert "SUCCESS" in done.output.split()  # promtool 2 names the file before it

@@ -18,7 +18,7 @@ import pytest
 
 from obs.errors import InputError, ServerError
 from obs.prom.client import Client, Connection, QueryError, Sample, TooMuchError
-from obs.prom.remote_write import Point, make_labels
+from obs.prom.remote_write import Point, Writer, make_labels
 from obs.prom.server import PrivatePrometheus, free_port
 
 T0 = 1_796_022_962_344
@@ -63,6 +63,14 @@ def text(status: int, body: str, **headers: str) -> Callable[[BaseHTTPRequestHan
         handler.wfile.write(body.encode())
 
     return reply
+
+
+def test_samples_of_the_future_are_explained() -> None:
+    """Prometheus 3 says "out of bounds" of them as well, but no fresh server would take them."""
+    refusal = text(400, "out of bounds: timestamp is too far in the future")
+    wanted = pytest.raises(ServerError, match=r"too far in the future; .* set the clock")
+    with answering(refusal) as (url, _), Writer(url) as writer, wanted:
+        writer.write([Point(T0, make_labels([("__name__", "x")]), 1.0)])
 
 
 @pytest.mark.prometheus

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from obs.errors import ToolError
 from obs.prom import tools
+
+ROOT = Path(__file__).parents[2]
 
 
 def script(path: Path, text: str) -> Path:
@@ -71,3 +77,19 @@ def test_run_killed_and_hanging(tmp_path: Path) -> None:
         tools.run([script(tmp_path / "dies", "kill -9 $$")])
     with pytest.raises(ToolError, match=r"did not finish within 0\.2 s"):
         tools.run([script(tmp_path / "hangs", "exec sleep 30")], timeout=0.2)
+
+
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt-get here: the script is for systems with apt")
+def test_get_prometheus3_says_in_one_line_why_not_and_touches_nothing(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").touch()
+    reasons = {tmp_path / "new": "Debian sid cannot be read from file:///nowhere", full: "holds no Prometheus 3"}
+    for folder, reason in reasons.items():
+        done = subprocess.run(
+            ["sh", str(ROOT / "scripts" / "get-prometheus3.sh"), str(folder)],
+            env={**os.environ, "PROMETHEUS3_MIRROR": "file:///nowhere"}, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 3
+        assert re.fullmatch(rf"get-prometheus3: .*{reason}.*\n", done.stderr)
+    assert [path.name for path in tmp_path.rglob("*")] == ["full", "mine"]
