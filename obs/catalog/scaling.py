@@ -66,8 +66,8 @@ PRIMARY = BY_KEY["projected_load_ratio"]
 replicas with one target everywhere (docs/simulate.md)."""
 
 TARGETS: dict[str, float] = {PRIMARY.key: 0.85}
-"""Where nothing is configured. It holds 95 % in all five regimes (docs/simulate.md); `obs simulate --recommend --traces DIR`
-looks for the highest that does."""
+"""Where nothing is configured. It holds 95 % in all five regimes, in each half of ten seeds (docs/simulate.md);
+`obs simulate --recommend --traces DIR` looks for the highest that does."""
 
 MIN_REPLICAS = 2
 """Resident: a pod needs minutes to load its model, and one alone has no spare."""

@@ -398,7 +398,8 @@ class _Computation:
         """Requests that came between two such points: counted, or what finished plus what running and waiting grew."""
         if "arrivals" in self.latest.totals:
             return last.totals["arrivals"] - first.totals["arrivals"]
-        grown = sum(last.gauges.get(name, 0.0) - first.gauges.get(name, 0.0) for name in ("running", "waiting"))
+        now, then = last.gauges, first.gauges
+        grown = now.get("running", 0.0) - then.get("running", 0.0) + (now.get("waiting", 0.0) - then.get("waiting", 0.0))
         return last.totals["finished"] - first.totals["finished"] + grown
 
     def kv_cache(self) -> None:

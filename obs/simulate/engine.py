@@ -22,6 +22,8 @@ from typing import NamedTuple
 from obs.simulate.hardware import Engine
 
 _TINY = 1e-9
+_new = tuple.__new__
+"""A NamedTuple without the call of its own constructor: one is made each second for each replica."""
 
 
 class Request:
@@ -103,6 +105,7 @@ class Replica:
         self._step_end = start
         """When the step under way ends: until then there is nothing to do."""
         cost = engine.cost
+        self._blocks, self._block = engine.blocks, engine.block
         self._base, self._per_sequence, self._per_resident = cost.base, cost.sequence, cost.resident
         self._interval = sample_interval
         self._next_sample = start + sample_phase if sample_interval > 0 else math.inf
@@ -148,11 +151,11 @@ class Replica:
 
     def record(self, at: float) -> Record:
         """The figures as they stand."""
-        return Record(
-            at, len(self.running), len(self.waiting), 1 - self.free / self.engine.blocks, self.generation, self.prompt,
+        return _new(Record, (
+            at, len(self.running), len(self.waiting), 1 - self.free / self._blocks, self.generation, self.prompt,
             self.computed, self.finished, self.preemptions, self.ttft_sum, self.ttft_count, self.itl_sum, self.itl_count,
             self.e2e_sum, self.input_sum, self.output_sum, self.busy,
-        )
+        ))
 
     def thaw(self, at: float) -> None:
         """Go on after having been frozen."""
@@ -277,18 +280,20 @@ class Replica:
 
     def _decode(self, until: float) -> bool:
         """As many pure decode steps as fit before the next event; False when time or work is used up."""
-        count = self._decoding
+        count, now, step = self._decoding, self.time, self._step
         finish = self._finish
-        while finish[0][2].finish_step != finish[0][0]:
+        last, _, request = finish[0]
+        while request.finish_step != last:
             heapq.heappop(finish)  # preempted since
-        steps = finish[0][0] - self._step
+            last, _, request = finish[0]
+        steps = last - step
         first = self._base + self._per_sequence * count + self._per_resident * self._resident
         growth = self._per_resident * count
-        stable = self.time + steps * first  # a lower bound of when the next completion comes
-        if self.waiting and self.waiting[0].arrival > self.time:  # it is seen at the end of the step it arrives in
-            steps = min(steps, _steps_within(self.waiting[0].arrival - self.time - _TINY, first, growth) + 1)
+        stable = now + steps * first  # a lower bound of when the next completion comes
+        if self.waiting and self.waiting[0].arrival > now:  # it is seen at the end of the step it arrives in
+            steps = min(steps, _steps_within(self.waiting[0].arrival - now - _TINY, first, growth) + 1)
             stable = 0.0
-        left = until - self.time + _TINY
+        left = until - now + _TINY
         seconds = steps * first + growth * steps * (steps - 1) / 2
         late = seconds > left
         if late:
@@ -296,7 +301,16 @@ class Replica:
             self.stable_until = stable
             seconds = steps * first + growth * steps * (steps - 1) / 2
         if steps > 0:
-            blocks = self._blocks_for(steps)
+            # what _blocks_for does, written out as _pass is below: these are the most frequent of all
+            size = self._block
+            if steps >= size:
+                cycles, rest = divmod(steps, size)
+                blocks = cycles * count
+            else:
+                blocks, rest = 0, steps
+            if rest:
+                at = step % size
+                blocks += sum(self._phases[at:at + rest])
             if blocks > self.free and (room := self._room(steps)) < steps:
                 if room <= 0:
                     self._make_room()
@@ -304,20 +318,20 @@ class Replica:
                 steps, late = room, False
                 seconds = steps * first + growth * steps * (steps - 1) / 2
                 blocks = self._blocks_for(steps)
-            # what _pass does, written out: it is the most frequent thing of all
             gained = steps * count
             self.free -= blocks
             self._resident += gained
             self.generation += gained
             self.itl_sum += seconds * count
             self.itl_count += gained
-            self._step += steps
-            self.time += seconds
+            step += steps
+            self._step = step
+            self.time = now = now + seconds
             self.busy += seconds
         if late:
-            self._step_end = self.time + first + growth * steps
+            self._step_end = now + first + growth * steps
             return False
-        if finish[0][0] <= self._step:
+        if last <= step:
             self._complete()
         return True
 
@@ -336,7 +350,7 @@ class Replica:
 
     def _blocks_for(self, steps: int) -> int:
         """Blocks that the next steps take."""
-        size = self.engine.block
+        size = self._block
         blocks = 0
         if steps >= size:
             cycles, steps = divmod(steps, size)
@@ -413,13 +427,17 @@ class Replica:
         self._phases[phase + self.engine.block] += by
 
     def _complete(self) -> None:
-        finish, step = self._finish, self._step
+        finish, step, size = self._finish, self._step, self._block
         while finish and finish[0][0] <= step:
             wanted, _, request = heapq.heappop(finish)
             if request.finish_step != wanted:
                 continue
-            self.free += self.held(request)
-            self._leave_decode(request)
+            # what held and _leave_decode do, for a sequence in decode
+            context = request.prompt + request.output - (wanted - step) - 1
+            self.free += -(-context // size)
+            self._decoding -= 1
+            self._resident -= context
+            self._shift((step - context) % size, -1)
             request.finish_step = -1
             request.generated = request.output
             request.finish = self.time

@@ -10,6 +10,8 @@ Two ways, with equal results (a test holds them together):
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -58,6 +60,8 @@ _TOTAL_NAMES = tuple(name for name, _ in _TOTALS)
 _LENGTH_STEP = 5.0
 """The sidecar's own step of its length history; a test holds both sidecars together."""
 _PLACES = {name: Record._fields.index(field) for name, field in _TOTALS}
+_at = itemgetter(0)
+_new = tuple.__new__
 _totals_of = itemgetter(*(Record._fields.index(field) for _, field in _TOTALS))
 
 
@@ -148,19 +152,23 @@ class _FastModel(Model):
         last = records[-1]
         oldest = last.at - self._keep
         learning = self._calibration
+        # the samples before this one are dropped: no window reaches back to them
+        needed = 0 if learning is not None else max(0, bisect_left(records, oldest, key=_at) - 1)
+        mark = lengths[-1][0] if lengths else -math.inf
         for index, record in enumerate(records):
-            step = not lengths or record.at - lengths[-1][0] >= _LENGTH_STEP
-            if not step and learning is None and index + 1 < len(records) and records[index + 1].at < oldest:
-                continue  # no window reaches back to it
+            at, running, waiting, usage = record[:4]
+            step = at - mark >= _LENGTH_STEP
+            if index < needed and not step:
+                continue
             # The engine's own sums will do where the sidecar counts from its first sample: signals are differences.
-            point = Point(record.at, _Totals(record),
-                          {"running": record.running, "waiting": record.waiting, "kv_max": record.usage,
-                           "kv_mean": record.usage, "kv_capacity": capacity})
+            point = _new(Point, (at, _Totals(record), {
+                "running": running, "waiting": waiting, "kv_max": usage, "kv_mean": usage, "kv_capacity": capacity}))
             if learning is not None and points:
                 learning.feed(points[-1], point)
             if step:
                 self._append(point)
                 self._last = _READING
+                mark = lengths[-1][0] if lengths else -math.inf
             else:
                 points.append(point)  # what _append would do, but for throwing away what is too old
         for name, raw in zip(_TOTAL_NAMES, _totals_of(last), strict=True):

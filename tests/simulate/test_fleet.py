@@ -13,7 +13,7 @@ from obs.simulate.arrivals import Arrival, Lengths, bursts, constant, synthetic
 from obs.simulate.engine import Replica, Request
 from obs.simulate.fleet import Fault, Fleet, Result, Settings
 from obs.simulate.hardware import ENGINES
-from obs.simulate.policies import BEHAVIOR, LOAD, policy
+from obs.simulate.policies import BEHAVIOR, LOAD, PROJECTED, policy
 from obs.simulate.router import ROUTERS
 from obs.simulate.store import Store
 
@@ -41,6 +41,7 @@ def test_the_fast_sidecar_is_the_sidecar(given: observe.Settings) -> None:
     replica = Replica(ENGINE, 3.0, sample_interval=1.0, sample_phase=0.3)
     capacity = ENGINE.blocks * ENGINE.block
     wire, fast = observe.WireSidecar(given, capacity, 3.0), observe.FastSidecar(given, capacity)
+    few = observe.FastSidecar(given, capacity, [PROJECTED])
     waiting = list(arrivals)
     withheld = 0
     for now in range(15, 330, 15):
@@ -56,9 +57,11 @@ def test_the_fast_sidecar_is_the_sidecar(given: observe.Settings) -> None:
         samples, replica.samples = replica.samples, []
         wire.feed(samples)
         fast.feed(samples)
+        few.feed(samples)
         one, two = wire.signals(now), fast.signals(now)
         assert one.keys() == two.keys(), now
         assert two == pytest.approx(dict(one), rel=1e-9, abs=1e-12)
+        assert few.signals(now) == {name: value for name, value in two.items() if name == PROJECTED}
         withheld += not one
     assert withheld > 0
     assert LOAD in one
