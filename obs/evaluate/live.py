@@ -26,7 +26,7 @@ from obs.evaluate import explain, liveness, recording, replay, state
 from obs.evaluate.explain import Part, take_apart
 from obs.evaluate.liveness import Vanished, Verdict, World, clock, nearest_query
 from obs.evaluate.ranges import Asker
-from obs.evaluate.rules import Rule, Turns, in_order
+from obs.evaluate.rules import Rule, Turns
 from obs.evaluate.simplify import simplified
 from obs.prom import tools
 from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series, TooMuchError
@@ -187,10 +187,10 @@ def evaluate_recording(
     binary = tools.find("prometheus")
     with PrivatePrometheus(binary=binary) as server:
         server.writer.write(one.points(end_ms=end, normalise_le=tools.version(binary) >= (3, 0, 0)))
-        asker, turns = Asker(server.client), Turns(rules)
-        for rule in in_order([rule for rule in rules if rule.kind == "record"]):
-            every = range(one.start_ms, end + 1, rule.interval_ms or step)
-            replay.record(asker, server, rule, replay.at_its_turn(asker, rule, rule.expr, turns), every)
+        replay.record_in_order(
+            Asker(server.client), server, rules, Turns(rules), one.metric_names,
+            lambda rule: range(one.start_ms, end + 1, rule.interval_ms or step),
+        )
         return evaluate(
             server.client, rules, at=times[-1] / 1000, interval=step / 1000, deployed=True, since=one.start_ms / 1000,
             lookback=(end - one.start_ms) / 1000 + 600, parallel=parallel, only=only, source=str(path),
