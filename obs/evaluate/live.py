@@ -24,6 +24,7 @@ from typing import Any, Literal
 from obs.errors import InputError, ServerError
 from obs.evaluate import explain, liveness, recording, replay, state
 from obs.evaluate.explain import Part, take_apart
+from obs.evaluate.history import server_notes
 from obs.evaluate.liveness import Vanished, Verdict, World, clock, nearest_query
 from obs.evaluate.ranges import Asker
 from obs.evaluate.rules import Rule, Turns
@@ -385,7 +386,12 @@ class _Run:
         (clock_,) = self.client.query("time()", self.wanted_at)
         at = math.floor(clock_.value) if self.wanted_at is None else self.wanted_at
         skew = clock_.value - time.time()
-        if self.wanted_at is None and abs(skew) > SKEW:
+        self.notes += server_notes(self.client)
+        if self.wanted_at is None and self.client.is_victoria_metrics and -2 * SKEW < skew < -SKEW / 2:
+            self.notes.append(
+                f"it answers for {liveness.ago(-skew)} ago: its -search.latencyOffset leaves time for samples on their way"
+            )
+        elif self.wanted_at is None and abs(skew) > SKEW:
             self.notes.append(
                 f"the server's clock is {liveness.ago(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's; "
                 "its own time is used"
