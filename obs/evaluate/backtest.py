@@ -28,7 +28,7 @@ from obs.errors import InputError, ServerError, ToolError
 from obs.evaluate import explain, first, replay
 from obs.evaluate import rules as rules_
 from obs.evaluate.explain import take_apart
-from obs.evaluate.history import Choice, Curve, History
+from obs.evaluate.history import Choice, Curve, History, server_notes
 from obs.evaluate.ranges import Asker, in_order_of_time, in_parallel
 from obs.evaluate.recording import Recording, Tsdb
 from obs.evaluate.replay import Instance, Timeline
@@ -150,7 +150,7 @@ def over_server(
         tuple(plan.choice for plan in plans if plan.choice is not None),
         tuple(asker.warnings),
         drawn,
-        _notes(client),
+        server_notes(client),
     )
 
 
@@ -447,15 +447,6 @@ def _curves(
     from obs.evaluate.curves import curves  # type: ignore[import-not-found,unused-ignore]
 
     return tuple(curves(ask, rules, timeline, times))
-
-
-def _notes(client: Client) -> tuple[str, ...]:
-    if not client.is_victoria_metrics:
-        return ()
-    return (
-        "the server is VictoriaMetrics: its rate() and increase() look at the sample before the window and do not "
-        "extrapolate, and a series ends after its usual interval; states near a threshold can differ from Prometheus's",
-    )
 
 
 def _listed(names: Sequence[str]) -> str:

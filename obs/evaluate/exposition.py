@@ -88,6 +88,11 @@ def parse(text: str, source: str, heads: Heads | None = None) -> Exposition:
                 break
             _comment(line, found, source, number)
             continue
+        head, _, value = line.rpartition(" ")
+        known = heads.get(head)
+        if known is not None:  # a head seen before, and nothing but a value behind it
+            found.samples.append(Sample(*known, _value(value, line, source, number)))
+            continue
         known, rest = _split(line, heads, source, number)
         found.samples.append(Sample(*known, _value(rest[1], line, source, number)))
     return found

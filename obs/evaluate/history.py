@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from obs.evaluate.replay import Timeline
+from obs.prom.client import Client
 from obs.prom.remote_write import Labels
 
 
@@ -50,3 +51,13 @@ class History:
     warnings: tuple[str, ...] = ()
     curves: tuple[Curve, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def server_notes(client: Client) -> tuple[str, ...]:
+    """What to know of a server that is no Prometheus."""
+    if not client.is_victoria_metrics:
+        return ()
+    return (
+        "the server is VictoriaMetrics: its rate() and increase() look at the sample before the window and do not "
+        "extrapolate, and a series ends after its usual interval; states near a threshold can differ from Prometheus's",
+    )

@@ -24,9 +24,10 @@ from typing import Any, Literal
 from obs.errors import InputError, ServerError
 from obs.evaluate import explain, liveness, recording, replay, state
 from obs.evaluate.explain import Part, take_apart
+from obs.evaluate.history import server_notes
 from obs.evaluate.liveness import Vanished, Verdict, World, clock, nearest_query
 from obs.evaluate.ranges import Asker
-from obs.evaluate.rules import Rule, Turns, in_order
+from obs.evaluate.rules import Rule, Turns
 from obs.evaluate.simplify import simplified
 from obs.prom import tools
 from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series, TooMuchError
@@ -187,10 +188,10 @@ def evaluate_recording(
     binary = tools.find("prometheus")
     with PrivatePrometheus(binary=binary) as server:
         server.writer.write(one.points(end_ms=end, normalise_le=tools.version(binary) >= (3, 0, 0)))
-        asker, turns = Asker(server.client), Turns(rules)
-        for rule in in_order([rule for rule in rules if rule.kind == "record"]):
-            every = range(one.start_ms, end + 1, rule.interval_ms or step)
-            replay.record(asker, server, rule, replay.at_its_turn(asker, rule, rule.expr, turns), every)
+        replay.record_in_order(
+            Asker(server.client), server, rules, Turns(rules), one.metric_names,
+            lambda rule: range(one.start_ms, end + 1, rule.interval_ms or step),
+        )
         return evaluate(
             server.client, rules, at=times[-1] / 1000, interval=step / 1000, deployed=True, since=one.start_ms / 1000,
             lookback=(end - one.start_ms) / 1000 + 600, parallel=parallel, only=only, source=str(path),
@@ -385,7 +386,12 @@ class _Run:
         (clock_,) = self.client.query("time()", self.wanted_at)
         at = math.floor(clock_.value) if self.wanted_at is None else self.wanted_at
         skew = clock_.value - time.time()
-        if self.wanted_at is None and abs(skew) > SKEW:
+        self.notes += server_notes(self.client)
+        if self.wanted_at is None and self.client.is_victoria_metrics and -2 * SKEW < skew < -SKEW / 2:
+            self.notes.append(
+                f"it answers for {liveness.ago(-skew)} ago: its -search.latencyOffset leaves time for samples on their way"
+            )
+        elif self.wanted_at is None and abs(skew) > SKEW:
             self.notes.append(
                 f"the server's clock is {liveness.ago(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's; "
                 "its own time is used"

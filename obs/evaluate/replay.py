@@ -15,15 +15,18 @@ from __future__ import annotations
 import contextlib
 import datetime
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from obs.errors import InputError
 from obs.evaluate import explain, state
 from obs.evaluate import rules as rules_
 from obs.evaluate.elements import Elements, Recorded
-from obs.evaluate.ranges import Asker, in_order_of_time
+from obs.evaluate.explain import take_apart
+from obs.evaluate.ranges import Asker, in_order_of_time, in_parallel
 from obs.evaluate.recording import Recording
+from obs.evaluate.simplify import can_give
 from obs.model.rule import Group
 from obs.prom import metric_names, tools
 from obs.prom.remote_write import Labels
@@ -141,22 +144,32 @@ def played(
     version = tools.version(binary)
     le = version >= (3, 0, 0) if normalise_le is None else normalise_le
     known = set().union(*(one.metric_names for one in many))
-    instances: list[Instance] = []
     with PrivatePrometheus(binary=binary) as server:
         for one in many:
             progress(f"writing {one.name}", 0.0)
             server.writer.write(one.points(end_ms=end, normalise_le=le))
         asker = Asker(server.client)
         turns = rules_.Turns(plain)
-        for number, rule in enumerate(ordered, 1):
-            progress(f"rule {number}/{len(ordered)}: {rule.name}", number / (len(ordered) + 1))
-            times = range(start, end + 1, rule.interval_ms or step)
-            expr = at_its_turn(asker, rule, rule.expr, turns)
-            if rule.kind == "record":
-                if record(asker, server, rule, expr, times):
-                    known.add(rule.name)
-            else:
-                instances += instances_of(asker, rule, expr, times, end)
+        done = 0
+
+        def times(rule: Rule) -> range:
+            return range(start, end + 1, rule.interval_ms or step)
+
+        def say(rule: Rule) -> None:
+            nonlocal done
+            done += 1
+            progress(f"rule {done}/{len(ordered)}: {rule.name}", done / (len(ordered) + 1))
+
+        known |= record_in_order(asker, server, plain, turns, known, times, say)
+        judged = [rule for rule in ordered if rule.kind == "alert" and can_give(take_apart(rule.expr), known)]
+        found: list[list[Instance]] = [[] for _ in judged]
+
+        def judge(number: int, rule: Rule) -> None:
+            found[number] = instances_of(asker, rule, at_its_turn(asker, rule, rule.expr, turns), times(rule), end)
+            say(rule)
+
+        in_parallel([partial(judge, number, rule) for number, rule in enumerate(judged)], asker.stop)
+        instances = [one for some in found for one in some]
         alerts = tuple(dict.fromkeys(rule.name for rule in ordered if rule.kind == "alert"))
         timeline = Timeline(
             recording=", ".join(one.name for one in many),
@@ -169,7 +182,7 @@ def played(
             dead=tuple(dead(ordered, known)),
             failed=in_order_of_time(asker.failed),
         )
-        yield Played(server, timeline, tuple(asker.warnings))
+        yield Played(server, timeline, tuple(sorted(asker.warnings)))
 
 
 def plain_rules(rules: Sequence[Rule] | Sequence[Group]) -> list[Rule]:
@@ -198,16 +211,41 @@ def at_its_turn(asker: Asker, rule: Rule, expr: str, turns: rules_.Turns) -> str
     return asked
 
 
-def record(asker: Asker, server: PrivatePrometheus, rule: Rule, expr: str, times: range) -> bool:
-    """Evaluate a recording rule by ``asker`` and write its samples, stale markers too, into ``server``.
+def record_in_order(
+    asker: Asker,
+    server: PrivatePrometheus,
+    rules: Sequence[Rule],
+    turns: rules_.Turns,
+    known: Collection[str],
+    times: Callable[[Rule], range],
+    said: Callable[[Rule], None] = lambda rule: None,
+) -> set[str]:
+    """Evaluate the recording rules among ``rules`` at their ``times`` and write what they give into ``server``: those first
+    that others read, a few at a time. A rule whose metrics exist at no time is not asked. ``known``: the metrics there are.
 
-    Whether it gave any. ``expr``: what is asked for it. InputError when it cannot be evaluated.
+    The names of those that gave samples. ``said`` is told of each that is done. Errors as ``record_all``.
     """
-    return bool(record_all(asker, server, [rule], expr, times))
+    made: set[str] = set()
+    for level in rules_.levels(rules):
+        there = made.union(known)
+        some: list[set[str]] = []
+
+        def work(rule: Rule) -> None:
+            expr = at_its_turn(asker, rule, rule.expr, turns)
+            some.append(record_all(asker, server, [rule], expr, times(rule)))  # noqa: B023 (done within the loop)
+            said(rule)
+
+        in_parallel([partial(work, rule) for rule in level if can_give(take_apart(rule.expr), there)], asker.stop)
+        made.update(*some)
+    return made
 
 
 def record_all(asker: Asker, server: PrivatePrometheus, rules: Sequence[Rule], expr: str, times: range) -> set[str]:
-    """``record`` for rules that ask for the same at the same times (and offset); the names of those that gave any."""
+    """Evaluate recording rules that ask for the same (``expr``) at the same times (and offset) by ``asker`` and write their
+    samples, stale markers too, into ``server``.
+
+    The names of those that gave any. InputError when they cannot be evaluated.
+    """
     each = [Recorded(rule) for rule in rules]
     offset = rules[0].offset_ms
     at = range(times.start - offset, times.stop - offset, times.step)

@@ -191,16 +191,21 @@ def in_order(rules: Sequence[Rule]) -> list[Rule]:
         for name in ("ALERTS", "ALERTS_FOR_STATE"):
             if any(one.name == name for one in metric_names.selectors(rule.expr) or ()):
                 raise InputError(f"{rule.where}: {rule.name} reads {name}, which a replay does not make; leave it out")
+    return [rule for level in levels(rules) for rule in level] + [rule for rule in rules if rule.kind == "alert"]
+
+
+def levels(rules: Iterable[Rule]) -> list[list[Rule]]:
+    """The recording rules so that each level reads only what those before it record; errors as ``in_order``."""
     waiting = [rule for rule in rules if rule.kind == "record"]
-    ordered: list[Rule] = []
+    found: list[list[Rule]] = []
     while waiting:
         ready = [rule for rule in waiting if not any(reads(rule, other) for other in waiting)]
         if not ready:
             circle = ", ".join(sorted({rule.name for rule in waiting}))
             raise InputError(f"{waiting[0].where}: recording rules read each other in a circle: {circle}; break it")
-        ordered += ready
+        found.append(ready)
         waiting = [rule for rule in waiting if rule not in ready]
-    return ordered + [rule for rule in rules if rule.kind == "alert"]
+    return found
 
 
 class Turns:

@@ -3,8 +3,8 @@
     python tests/bench/replay.py [--minutes 10] [--repeats 3]
 
 The recording: a Triton, its twin and a vLLM, from the bundled recordings, every 5 s, as sub-folders with a targets.yaml.
-Timed are whole commands with the whole pack, the start of Python and of the private Prometheus included. The peer in the
-same run: starting a Prometheus and a Python, which no command can do without.
+Timed are whole commands with the whole pack, the start of Python and of the private Prometheus included, and counted the
+processor time of both. The peer in the same run: starting a Prometheus and a Python, which no command can do without.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+import bench
+
+ROOT = bench.ROOT
 sys.path.insert(0, str(ROOT))
 RECORDINGS = ROOT / "tests" / "data" / "recordings"
 STEP_MS = 5000
@@ -65,20 +68,23 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         make(Path(name) / "recording", args.minutes)
+        environment = bench.compiled(Path(name) / "compiled")
         runs: dict[str, Callable[[], object]] = {"peer: start Prometheus and Python": peer}
         for command in ("eval", "backtest"):
             words = [sys.executable, "-m", "obs", command, "--recording", f"{name}/recording"]
             runs[f"obs {command} --recording"] = lambda words=words: subprocess.run(  # type: ignore[misc]
-                words, check=False, capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+                words, check=False, capture_output=True, cwd=ROOT, env=environment
             )
         print(f"3 targets, {args.minutes:g} min, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs; goal: 5 s")
         for what, run in runs.items():
-            taken = []
+            run()  # to compile it
+            taken, used = [], []
             for _ in range(args.repeats):
-                begun = time.perf_counter()
+                begun, before = time.perf_counter(), bench.children()
                 run()
                 taken.append(time.perf_counter() - begun)
-            print(f"{what:<36} least {min(taken):.2f} s, most {max(taken):.2f} s", flush=True)
+                used.append(bench.children() - before)
+            print(f"{what:<36} least {min(taken):.2f} s, most {max(taken):.2f} s; processor {min(used):.2f} s", flush=True)
 
 
 if __name__ == "__main__":

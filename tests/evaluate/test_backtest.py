@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from array import array
@@ -19,7 +20,7 @@ from urllib.request import urlopen
 import pytest
 
 from obs.errors import InputError, ServerError
-from obs.evaluate import backtest, ranges, recording
+from obs.evaluate import backtest, live, ranges, recording
 from obs.evaluate.backtest import over_recordings, over_server
 from obs.evaluate.replay import Timeline, replay
 from obs.evaluate.rules import Rule, load_rule_files
@@ -377,7 +378,7 @@ def test_victoria_metrics(tmp_path: Path) -> None:
 
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    argv = [binary, f"-httpListenAddr=127.0.0.1:{port}", f"-storageDataPath={tmp_path}", "-retentionPeriod=100y"]
+    argv = [binary, f"-httpListenAddr=127.0.0.1:{port}", f"-storageDataPath={tmp_path / 'data'}", "-retentionPeriod=100y"]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _until(lambda: _answers(f"{url}/health"))
@@ -387,9 +388,25 @@ def test_victoria_metrics(tmp_path: Path) -> None:
         with Client(url) as client:
             _until(lambda: _answers(f"{url}/internal/force_flush") and client.query("x", T0 / 1000 + 300) != [])
             history = run(client, [HIGH, *RECORDED[:1], RECORDED[2]], how="first")
+            lost = Rule("alert", "Lost", "y > 1")
+            now = live.evaluate(client, [HIGH, RECORDED[0], RECORDED[2], lost], at=(T0 + 7 * MIN) / 1000, interval=60)
+            fresh = [int(time.time() * 1000) - ago for ago in range(180_000, 30_000, -15_000)]
+            with Writer(url) as writer:
+                writer.write_series([(labels("up"), fresh, array("d", [1] * len(fresh)))])
+            _until(lambda: _answers(f"{url}/internal/force_flush") and client.query("up") != [])
+            present = live.evaluate(client, [HIGH, Rule("alert", "Up", "up > 0")])
         assert states(history.timeline, "High") == {"a": ".pffffffff"}
         assert states(history.timeline, "R") == {"a": ".fff..ff.."}
         assert "VictoriaMetrics" in history.notes[0]
+        assert {one.alert: one.state for one in now.results} == {"High": "firing", "R": "firing", "Lost": "no data"}
+        assert {one.alert: one.state for one in present.results} == {"High": "no data", "Up": "firing"}
+        assert [text for text in present.notes if "latencyOffset" in text]
+        assert not [text for text in present.notes if "clock" in text]
+        (tmp_path / "rules.yaml").write_text("groups: [{name: g, rules: [{alert: Up, expr: up > 0}]}]")
+        words = ["--prometheus", f"{url}/prometheus", "--rules", str(tmp_path / "rules.yaml"), "--since", "30m"]
+        done = subprocess.run([sys.executable, "-m", "obs", "backtest", *words], capture_output=True, text=True, timeout=300)
+        assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+        assert "firing: Up" in done.stdout
     finally:
         process.kill()
         process.wait()
