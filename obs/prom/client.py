@@ -10,6 +10,7 @@ is an error; every failure is a ServerError with one line, in which no secret is
 
 from __future__ import annotations
 
+import ast
 import base64
 import ipaddress
 import json
@@ -444,6 +445,9 @@ class Client:
                 passing = isinstance(error, requests.RequestException) or re.search(r"\b(429|50[234])\b", str(error))
                 if attempt < self.retries and passing and self._pause(attempt, "", limit):
                     continue
+                refused = re.search(r"HTTP Status Code (40[13]) \((b.*)\)", str(error), re.DOTALL)
+                if refused:  # said as of our own requests, with what to give
+                    _data(self.url, int(refused[1]), {}, ast.literal_eval(refused[2]), "", self.clean)
                 said = one_line(self.clean(faults.reason(error) if lost else str(error)), 200)
                 if lost:
                     raise ServerError(f"{self.url} cannot be reached: {said}; check the address, and that it runs") from None
