@@ -449,6 +449,9 @@ class Client:
                 if told is not None:  # the library keeps Prometheus' own words, as the repr of bytes
                     said = one_line(self.clean(_own_words(told[2])), 200)
                     raise QueryError(f"{self.url}: {said}; correct the expression") from None
+                refused = re.search(r"HTTP Status Code (40[13]) \((b.*)\)", str(error), re.DOTALL)
+                if refused:  # said as of our own requests, with what to give
+                    _data(self.url, int(refused[1]), {}, ast.literal_eval(refused[2]), "", self.clean)
                 said = one_line(self.clean(faults.reason(error) if lost else str(error)), 200)
                 if lost:
                     raise ServerError(f"{self.url} cannot be reached: {said}; check the address, and that it runs") from None

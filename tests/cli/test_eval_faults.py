@@ -38,6 +38,7 @@ from typing import Any
 import pytest
 
 from obs.cli import eval as command
+from obs.cli import main
 from obs.prom.remote_write import Point, make_labels
 from obs.prom.server import PrivatePrometheus
 
@@ -300,6 +301,25 @@ def test_tenants(upstream: str, capsys: pytest.CaptureFixture[str]) -> None:
         said = refused(capsys, "--prometheus", url, *AT, "--header", "X-Scope-OrgID:other")
         assert "holds no series" in said
         assert "tenant" in said
+
+
+def test_a_backtest_on_a_tenant_below_a_path(upstream: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As Mimir: the API below /prometheus, each request with its tenant, no word on what it is, no rules."""
+    asked: list[str] = []
+
+    def allow(handler: BaseHTTPRequestHandler) -> bool:
+        asked.append(handler.path)
+        if handler.headers.get("X-Scope-OrgID") != "team-a":
+            return send(handler, 401, b"no org id\n")
+        return not handler.path.endswith(("buildinfo", "rules")) or send(handler, 404, b"404 page not found")
+
+    with guard(upstream, allow, base="/prometheus") as url:
+        words = ["--prometheus", f"{url}/", "--rules", "rules.yaml", "--from", str(T0), "--to", str(T0 + 300), "--step", "15s"]
+        assert main.main(["backtest", *words, "--header", "X-Scope-OrgID:team-a"]) == 1
+        assert "firing: High" in capsys.readouterr().out
+        assert main.main(["backtest", *words]) == 2
+        assert "give the tenant: --header X-Scope-OrgID:TENANT" in capsys.readouterr().err
+    assert all(path.startswith("/prometheus/api/v1/") for path in asked)
 
 
 def test_too_many_samples(capsys: pytest.CaptureFixture[str]) -> None:
