@@ -153,7 +153,8 @@ class TestTritonUnderPrometheus:
     def test_healthy(self, healthy: TritonServer, capsys: pytest.CaptureFixture[str]) -> None:
         job = {"job_name": "triton", "scrape_interval": "1s", "static_configs": [{"targets": [healthy.metrics_target]}]}
         with PrivatePrometheus(rule_files=sorted(RULES.glob("*.yaml")), scrape_configs=[job]) as watched:
-            eventually("a scrape", 30, lambda: watched.client.query("nv_inference_request_success"))
+            scrapes = "count_over_time(nv_inference_request_success[5m]) > 3"
+            eventually("a few scrapes", 60, lambda: watched.client.query(scrapes))
             report = doctor(capsys, *addresses(healthy), "--prometheus", watched.url, "--ignore", "vulnerable", code=0)
         assert report["complete"] is True
         assert len(report["alerts"]) == 2
