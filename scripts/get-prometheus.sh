@@ -21,17 +21,5 @@ for pair in "PROMTOOL=${PROMTOOL:-}" "PROMETHEUS=${PROMETHEUS:-}"; do
 done
 [ "$(id -u)" = 0 ] || missing "not found, and only root can install packages"
 command -v apt-get >/dev/null || missing "not found, and there is no apt-get"
-
-policy=/usr/sbin/policy-rc.d
-made=
-if [ ! -e "$policy" ]; then # while this exists, packages install without starting services
-    printf '#!/bin/sh\nexit 101\n' >"$policy"
-    chmod 755 "$policy"
-    made=1
-fi
-trap '[ -z "$made" ] || rm -f "$policy"' EXIT
-export DEBIAN_FRONTEND=noninteractive
-apt-get install -y -q --no-install-recommends prometheus >&2 ||
-    { apt-get update -q >&2 && apt-get install -y -q --no-install-recommends prometheus >&2; } ||
-    missing "apt-get install prometheus failed"
+sh "$(dirname "$0")/get-apt.sh" prometheus=prometheus promtool=prometheus || missing "apt-get install prometheus failed"
 here || missing "installed, but still not found"

@@ -85,17 +85,10 @@ class Reader:
 
     def page(self, page: Page) -> Samples:
         """The needed samples of a body; ScrapeFailed, with its reason, when it is no whole metrics page."""
-        body = page.body
-        if not body.strip():
-            raise ScrapeFailed("empty", f"{len(body)} bytes")
-        try:
-            text = body.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ScrapeFailed("garbled", f"no UTF-8 at byte {error.start}") from None
+        text = page.text()
         if text.lstrip()[0] in "<[{":
             _refuse_markup(text, page.content_type)
-        if page.content_type.startswith("application/openmetrics-text") and text.rstrip().rpartition("\n")[2] != "# EOF":
-            raise ScrapeFailed("truncated", "OpenMetrics text without # EOF")
+        page.refuse_cut(text)
         return self.text(text)
 
     def text(self, text: str) -> Samples:

@@ -62,6 +62,20 @@ class Page:
     content_type: str
     at: float
 
+    def text(self) -> str:
+        """The body as text; ScrapeFailed when there is nothing in it or it is no UTF-8."""
+        if not self.body.strip():
+            raise ScrapeFailed("empty", f"{len(self.body)} bytes")
+        try:
+            return self.body.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ScrapeFailed("garbled", f"no UTF-8 at byte {error.start}") from None
+
+    def refuse_cut(self, text: str) -> None:
+        """ScrapeFailed when OpenMetrics text lacks the end that tells it from a page cut off between two lines."""
+        if self.content_type.startswith("application/openmetrics-text") and text.rstrip().rpartition("\n")[2] != "# EOF":
+            raise ScrapeFailed("truncated", "OpenMetrics text without # EOF")
+
 
 @dataclass(frozen=True)
 class Target:

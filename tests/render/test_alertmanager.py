@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -23,6 +22,7 @@ from obs.build import render_all
 from obs.config import Config, load_config, parse_config
 from obs.model.rule import Alert
 from obs.render.alertmanager import Inhibition, inhibitions, labels_of
+from tests.triton.process import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PATH = "deploy/alertmanager/alertmanager.yml"
@@ -185,19 +185,12 @@ class Alertmanager:
         return {labels["alertname"] for labels in inhibited if labels not in end}
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmanager]:
     name = program("prometheus-alertmanager", "alertmanager")
     folder = tmp_path_factory.mktemp("alertmanager")
     (folder / "alertmanager.yml").write_text(text(GPU))
-    found = Alertmanager(f"http://127.0.0.1:{free_port()}")
+    found = Alertmanager(f"http://127.0.0.1:{free_ports(1)[0]}")
     words = [name, f"--config.file={folder / 'alertmanager.yml'}", f"--storage.path={folder}",
              f"--web.listen-address={found.url.removeprefix('http://')}", "--cluster.listen-address="]
     with (folder / "log").open("w") as log:

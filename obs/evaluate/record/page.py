@@ -12,13 +12,7 @@ def checked(page: Page, heads: exposition.Heads) -> tuple[str, exposition.Exposi
 
     ScrapeFailed, with a reason of ``obs.sidecar.scrape.REASONS``, when the evaluator could not read it.
     """
-    body = page.body
-    if not body.strip():
-        raise ScrapeFailed("empty", f"{len(body)} bytes")
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ScrapeFailed("garbled", f"no UTF-8 at byte {error.start}") from None
+    text = page.text()
     tail = text.rstrip(" \t\r").rpartition("\n")[2].strip()
     try:
         found = exposition.parse(text, "line", heads)
@@ -31,6 +25,5 @@ def checked(page: Page, heads: exposition.Heads) -> tuple[str, exposition.Exposi
         if tail and tail != "# EOF":
             raise ScrapeFailed("truncated", "the last line has no line feed") from None
         raise ScrapeFailed("garbled", str(error).partition("; record it again")[0]) from None
-    if page.content_type.startswith("application/openmetrics-text") and text.rstrip().rpartition("\n")[2] != "# EOF":
-        raise ScrapeFailed("truncated", "OpenMetrics text without # EOF")
+    page.refuse_cut(text)
     return text, found
