@@ -17,10 +17,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
 from obs.errors import InputError, ObsError
+from obs.webserver import WebServer
 
 if TYPE_CHECKING:
     from obs.evaluate.gate import Gate
@@ -47,7 +48,7 @@ class Verdicts:
             return self._last
 
 
-def make_server(address: str, look: Callable[[], Gate], every: float) -> ThreadingHTTPServer:
+def make_server(address: str, look: Callable[[], Gate], every: float) -> WebServer:
     """A server bound to ``HOST:PORT``, not serving yet. InputError when the address cannot be bound."""
     match = re.fullmatch(r"\[?([^\[\]]*)\]?:(\d{1,5})", address)
     if match is None or int(match[2]) > 65535:
@@ -89,11 +90,10 @@ def make_server(address: str, look: Callable[[], Gate], every: float) -> Threadi
         def log_message(self, *unused: object) -> None: ...
 
     try:
-        server = ThreadingHTTPServer((match[1] or "0.0.0.0", int(match[2])), Handler)
+        server = WebServer((match[1] or "0.0.0.0", int(match[2])), Handler)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(f"--serve {address}: cannot be bound: {why}; choose another address or port") from None
-    server.daemon_threads = True
     return server
 
 

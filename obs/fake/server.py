@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Literal, Protocol
 from urllib.parse import unquote
 
@@ -19,6 +19,7 @@ from obs.errors import InputError
 from obs.fake import api
 from obs.fake.control import apply
 from obs.fake.world import World
+from obs.webserver import WebServer
 
 Role = Literal["api", "metrics", "dcgm", "control"]
 PAGE_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -38,8 +39,7 @@ class Source(Protocol):
     def state(self) -> Mapping[str, object]: ...
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(WebServer):
     block_on_close = False
     request_queue_size = 256
 
@@ -51,13 +51,6 @@ class _Server(ThreadingHTTPServer):
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
 
-    def server_bind(self) -> None:
-        """As the parent, but without looking up our name: that can hang for seconds."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
     def process_request(self, request: Any, client_address: Any) -> None:
         self.open.add(request)
         super().process_request(request, client_address)
@@ -65,9 +58,6 @@ class _Server(ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:
         self.open.discard(request)
         super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no error of ours."""
 
 
 class Port:

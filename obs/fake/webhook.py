@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from obs.errors import InputError
+from obs.webserver import WebServer
 
 BODY_BYTES = 4 * 1024 * 1024
 _FIRST = ("severity", "model", "job", "instance", "namespace", "pod")
@@ -29,10 +30,8 @@ def lines(payload: Mapping[str, Any]) -> Iterator[str]:
         yield "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-class Webhook(ThreadingHTTPServer):
+class Webhook(WebServer):
     """POST / takes a notification; GET /healthz answers ok."""
-
-    daemon_threads = True
 
     def __init__(self, host: str, port: int, say: Callable[[str], None]) -> None:
         self.say = say
@@ -41,15 +40,6 @@ class Webhook(ThreadingHTTPServer):
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
             raise InputError(f"cannot listen on {host} port {port}: {error}; choose another with --port") from None
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no error of ours."""
-
-    def server_bind(self) -> None:
-        """As the parent, but without looking up our name."""
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
 
 class _Handler(BaseHTTPRequestHandler):

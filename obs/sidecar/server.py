@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import logging
 import socket
 import ssl
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -22,8 +21,7 @@ from obs.sidecar.collector import registry
 from obs.sidecar.pages import Pages
 from obs.sidecar.sampler import Sampler
 from obs.sidecar.webconfig import WebConfig
-
-log = logging.getLogger("obs.sidecar")
+from obs.webserver import WebServer
 
 TRITON_PORTS = (8000, 8001, 8002)
 CONNECTIONS = 32
@@ -40,12 +38,10 @@ _PAGE = """<!doctype html><title>obs sidecar</title><h1>obs sidecar</h1>
 """
 
 
-class SidecarServer(ThreadingHTTPServer):
+class SidecarServer(WebServer):
     """Serves one sampler. Binding fails with a line that names the port and the flag."""
 
-    daemon_threads = True
     block_on_close = False
-    allow_reuse_address = True
     request_queue_size = 64
 
     def __init__(self, host: str, port: int, sampler: Sampler, web: WebConfig | None = None) -> None:
@@ -73,13 +69,6 @@ class SidecarServer(ThreadingHTTPServer):
     def port(self) -> int:
         """The port in fact bound (0 was asked for in tests)."""
         return int(self.server_address[1])
-
-    def server_bind(self) -> None:
-        """As the parent, but without looking up our name: that can hang for seconds."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept; the TLS handshake is left to the connection's own thread."""
@@ -110,10 +99,6 @@ class SidecarServer(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._slots.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away or talks no TLS is no error of ours."""
-        log.debug("connection ended early", exc_info=True)
 
 
 class _Head(io.RawIOBase):

@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from obs.cli import eval as command
 from obs.evaluate import live
 from obs.prom.remote_write import Point, make_labels
 from obs.prom.server import PrivatePrometheus, free_port
+from tests.stubserver import StubServer
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
 TRITON = RECORDINGS / "triton-2.51-incident.tar.gz"
@@ -79,8 +80,7 @@ def stub(status: int, body: str, **headers: str) -> Iterator[str]:
 
         def log_message(self, *unused: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = StubServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

@@ -31,7 +31,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from obs.cli import eval as command
 from obs.cli import main
 from obs.prom.remote_write import Point, make_labels
 from obs.prom.server import PrivatePrometheus
+from tests.stubserver import StubServer
 
 T0 = 1_796_022_960
 AT = ("--at", str(T0 + 300))
@@ -117,9 +118,7 @@ def guard(
 
         def log_message(self, *unused: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.handle_error = lambda request, address: None  # type: ignore[method-assign]  # a client that went away
+    server = StubServer(("127.0.0.1", 0), Handler)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

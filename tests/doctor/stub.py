@@ -8,9 +8,11 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from tests.stubserver import StubServer
 
 SCRAPES = Path(__file__).parents[1] / "data" / "scrapes"
 Answer = tuple[int, str, str]
@@ -84,8 +86,7 @@ def serving(
         def log_message(self, format: str, *args: object) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = StubServer(("127.0.0.1", 0), Handler)
     if pem is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pem)

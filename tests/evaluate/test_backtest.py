@@ -11,7 +11,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.error import URLError
 from urllib.parse import parse_qs
@@ -28,6 +28,7 @@ from obs.prom.client import Client, Connection
 from obs.prom.packed import unpack
 from obs.prom.remote_write import STALE_NAN, make_labels
 from obs.prom.server import PrivatePrometheus, free_port
+from tests.stubserver import StubServer
 
 pytestmark = pytest.mark.prometheus
 
@@ -234,7 +235,7 @@ class Proxy:
             def log_message(self, *args: object) -> None:
                 pass
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http = StubServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from obs.errors import InputError, ServerError
 from obs.prom.client import Client, Connection, QueryError, Sample, TooMuchError
 from obs.prom.remote_write import Point, Writer, make_labels
 from obs.prom.server import PrivatePrometheus, free_port
+from tests.stubserver import StubServer
 
 T0 = 1_796_022_962_344
 
@@ -41,8 +42,7 @@ def answering(
 
         def log_message(self, *unused: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = StubServer(("127.0.0.1", 0), Handler)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

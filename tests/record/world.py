@@ -13,6 +13,7 @@ from obs.evaluate.record.scrub import Scrubber
 from obs.evaluate.record.source import Source, arrange
 from obs.evaluate.record.store import Store
 from obs.sidecar.scrape import Target
+from tests.stubserver import StubServer
 
 START = 1_796_022_962.0
 Page = bytes | None
@@ -41,7 +42,7 @@ class Server:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = StubServer(("127.0.0.1", 0), Handler)
         self.port = self._server.server_address[1]
 
     @property
