@@ -414,6 +414,25 @@ def undefined_variable(doc: Document) -> Iterator[Problem]:
                 yield doc.problem(subject, place, f"uses ${name}, which is not a variable here", "define it")
 
 
+def unescaped_variable(doc: Document) -> Iterator[Problem]:
+    """A variable with one value and no "All" is compared with ``=``, not with ``=~``.
+
+    Grafana escapes a value for a regex only where the variable may hold several: of the others, a model called
+    ``a+b`` or ``llama[8b]`` is read as a regex, and the panel is empty or shows another model.
+    """
+    single = {
+        _text(variable.get("name")) for _, variable in doc.variables
+        if variable.get("type") == "query" and not variable.get("multi") and not variable.get("includeAll")
+    }
+    for subject, place, expr in _queries(doc.data):
+        for match in re.finditer(rf'[=!]~\s*"(?:{VARIABLE.pattern})"', expr):
+            if (name := _name(match)) in single and not (match["format"] or match["old_format"]):
+                yield doc.problem(
+                    subject, place, f"matches the value of ${name}, which Grafana does not escape, as a regex",
+                    "write `=` for `=~` (or `!=` for `!~`)", "info",
+                )
+
+
 # --- data sources ---------------------------------------------------------------------------------------
 
 
@@ -732,6 +751,7 @@ RULES: tuple[Rule, ...] = (
     Rule("dashboard-template-query", template_query),
     Rule("dashboard-template-reload", template_reload),
     Rule("dashboard-undefined-variable", undefined_variable),
+    Rule("dashboard-unescaped-variable", unescaped_variable),
     Rule("dashboard-datasource-string", datasource_string),
     Rule("dashboard-datasource-literal", datasource_literal),
     Rule("dashboard-datasource-missing", datasource_missing),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from obs.config import Config
 from obs.dashboards import panels
 from obs.dashboards.panels import House
@@ -18,7 +16,7 @@ _PYTHON = (
 
 
 def dashboard(config: Config) -> Dashboard | None:
-    h = House(config)
+    h = House(config, single=("model",))
     if not h.gives("model_loaded"):
         return None
     rows = (
@@ -32,9 +30,7 @@ def dashboard(config: Config) -> Dashboard | None:
         "obs-model", "obs-model", "Inference / Model",
         "One model, its versions side by side.",
         tuple(row for row in rows if row.panels),
-        tuple(
-            dataclasses.replace(v, multi=False, include_all=False) if v.name == "model" else v for v in h.variables()
-        ),
+        h.variables(),
         h.annotations(),
     )
 

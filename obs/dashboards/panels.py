@@ -74,10 +74,14 @@ def _recordable() -> frozenset[str]:
 
 
 class House:
-    """Writes queries for one configuration: only of what its engines give, narrowed by the variables."""
+    """Writes queries for one configuration: only of what its engines give, narrowed by the variables.
 
-    def __init__(self, config: Config) -> None:
+    ``single``: the variables of which one value is chosen.
+    """
+
+    def __init__(self, config: Config, single: tuple[str, ...] = ()) -> None:
         self.config = config
+        self.single = single
         self.labels = labels(config)
         self.llm = llm_engines(config)
 
@@ -115,7 +119,8 @@ class House:
         """
         if not self.has(level, name, operation):
             return ""
-        return selector(series(level, name, operation), variables.matchers(self.config, *_LEVELS[level]), *matchers)
+        chosen = variables.matchers(self.config, *_LEVELS[level], single=self.single)
+        return selector(series(level, name, operation), chosen, *matchers)
 
     def query(self, level: str, name: str, operation: str, legend: str, *matchers: str) -> Query | None:
         text = self.series(level, name, operation, *matchers)
@@ -148,8 +153,13 @@ class House:
 
     def alerts(self, *matchers: str, name: str = "ALERTS") -> str:
         """The pack's alerts. One that lacks a label (a GPU has no model) passes whatever is chosen for it."""
-        chosen = variables.matchers(self.config, *(variables.NAMES if self._models else _JOB), absent=True)
-        return selector(name, PACK, *matchers, chosen)
+        names = [one for one in (variables.NAMES if self._models else _JOB) if one not in self.single]
+        chosen = variables.matchers(self.config, *names, absent=True)
+        arms = [selector(name, PACK, *matchers, chosen)]
+        for one in self.single:  # the chosen value or none: with = that takes a selector for each
+            label = variables.label_of(self.config, one)
+            arms = [f"{arm[:-1]},{label}={value}}}" for arm in arms for value in (f'"${one}"', '""')]
+        return "\nor\n".join(arms)
 
     def raw_rate(self, engine: str, native: Native, keep: Iterable[str]) -> str:
         """The rate of an engine's own counter, for detail that is not recorded."""
@@ -169,7 +179,8 @@ class House:
         here, keep = variables.matchers(self.config, "cluster", "namespace"), self.labels.instance
         if "model_name" in rules.engine.metric(metric).labels:
             keep = (*keep, "model")
-            here += "" if self.config.aliases else ',model_name=~"$model"'
+            chosen = "=" if "model" in self.single else "=~"
+            here += "" if self.config.aliases else f',model_name{chosen}"$model"'
         return rules.aggregate("max", (*keep, "engine", *more), rules.select(metric, *matchers, here))
 
     def _chosen(self, text: str) -> str:
@@ -231,7 +242,9 @@ class House:
         """
         models = self._models
         first = variables.chain(self.config, metric or models or series("instance", "server", "present"), *_JOB)
-        return (*first, *variables.chain(self.config, models, "model", "version", above=_JOB)) if models else first
+        if not models:
+            return first
+        return (*first, *variables.chain(self.config, models, "model", "version", above=_JOB, single=self.single))
 
     @cached_property
     def _models(self) -> str:

@@ -7,6 +7,8 @@ Prometheus without external labels no ``cluster``.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from obs.config import Config
 from obs.model.dashboard import Variable
 from obs.promql import selector
@@ -21,17 +23,27 @@ def label_of(config: Config, variable: str) -> str:
     return {"cluster": config.cluster, "namespace": config.namespace, "gpu": "gpu_uuid"}.get(variable, variable)
 
 
-def matchers(config: Config, *names: str, absent: bool = False) -> str:
-    """Matchers of the variables' values. ``absent`` lets series pass that lack the label, whatever is chosen."""
+def matchers(config: Config, *names: str, absent: bool = False, single: Container[str] = ()) -> str:
+    """Matchers of the variables' values. ``absent`` lets series pass that lack the label, whatever is chosen.
+
+    The ``single`` hold one value and no "All": those Grafana does not escape for a regex, so they are compared as they
+    are (https://grafana.com/docs/grafana/latest/dashboards/variables/variable-syntax/), and ``absent`` is not for them.
+    """
     tail = "|" if absent else ""
-    return ",".join(f'{label_of(config, name)}=~"${name}{tail}"' for name in names)
+    return ",".join(
+        f'{label_of(config, name)}="${name}"' if name in single else f'{label_of(config, name)}=~"${name}{tail}"'
+        for name in names
+    )
 
 
-def chain(config: Config, metric: str, *names: str, above: tuple[str, ...] = ()) -> tuple[Variable, ...]:
+def chain(
+    config: Config, metric: str, *names: str, above: tuple[str, ...] = (), single: Container[str] = ()
+) -> tuple[Variable, ...]:
     """Query variables over one metric, each narrowed by those before it and by those ``above``."""
     found: list[Variable] = []
     for place, name in enumerate(names):
-        narrowed = selector(metric, matchers(config, *above, *names[:place]))
+        narrowed = selector(metric, matchers(config, *above, *names[:place], single=single))
         query = f"label_values({narrowed}, {label_of(config, name)})"
-        found.append(Variable(name, TITLES.get(name, name.upper()), query))
+        several = name not in single
+        found.append(Variable(name, TITLES.get(name, name.upper()), query, multi=several, include_all=several))
     return tuple(found)

@@ -502,6 +502,7 @@ FIRING: list[tuple[str, dict[str, Any]]] = [
     ("dashboard-template-reload", variable(refresh=1)),
     ("dashboard-undefined-variable", expr('up{model=~"$modle"}')),
     ("dashboard-undefined-variable", variable(query='label_values(up{a=~"${nope:regex}"}, b)')),
+    ("dashboard-unescaped-variable", variable(multi=False, includeAll=False)),
     ("dashboard-datasource-string", on_panel(lambda p: p.update(datasource="${datasource}"))),
     ("dashboard-datasource-string", on_panel(lambda p: p["targets"][0].update(datasource="Prometheus"))),
     ("dashboard-datasource-string", variable(datasource="Prometheus")),
