@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(what: str, condition: Callable[[], T], seconds: float = 20, every: float = 0.05) -> T:
+def eventually(what: str, seconds: float, condition: Callable[[], T], every: float = 0.05) -> T:
     """The condition's first true value. AssertionError with ``what`` when there is none within ``seconds``."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

@@ -14,10 +14,10 @@ from obs.cli.main import main
 from obs.errors import ToolError
 from obs.prom import tools
 from obs.prom.server import PrivatePrometheus
-from tests.sidecar.engine import eventually
 from tests.triton import server
 from tests.triton.load import infer
 from tests.triton.server import TritonServer
+from tests.waiting import eventually
 
 from .stub import serving, text
 

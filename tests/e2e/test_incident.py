@@ -10,10 +10,9 @@ import contextlib
 import json
 import shutil
 import subprocess
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from obs.cli.main import main
 from tests.triton import server as triton_server
 from tests.triton.load import Load
 from tests.triton.server import TritonServer
+from tests.waiting import eventually
 
 from .stack import Stack, program, services
 
@@ -39,14 +39,6 @@ DOWN = "InferenceTargetDown"
 FLAPPING = "InferenceTargetFlapping"
 SECONDS = 120
 """For one step, on a loaded machine."""
-
-
-def eventually(what: str, condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.25)
-    return found
 
 
 def ask(port: int, path: str, body: Any = None) -> Any:
@@ -78,7 +70,7 @@ def control(stack: Stack, service: str, body: Any) -> None:
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The stack as it is, its fake Triton killed once the pack knows it."""
     with Stack(tmp_path_factory.mktemp("committed"), DEFAULT) as stack:
-        eventually("the server is known to the pack", lambda: query(stack, 'instance:server:present{job="triton"}'))
+        eventually("the server is known to the pack", SECONDS, lambda: query(stack, 'instance:server:present{job="triton"}'))
         control(stack, "fake-triton", {"fault": "kill", "seconds": 1800})
         yield stack
 
@@ -107,25 +99,28 @@ def test_load_makes_a_queue_that_is_notified_and_resolved(short: tuple[Stack, Tr
     """From too many requests to the webhook's line, on the fake Triton and a real one, and back."""
     stack, triton = short
     jobs = 4 + (2 if triton else 0)
-    eventually("every target is up", lambda: len(query(stack, "up == 1")) == jobs)
+    eventually("every target is up", SECONDS, lambda: len(query(stack, "up == 1")) == jobs)
     rate = 'rate(nv_inference_request_success{job=~"triton|triton-gpu"}[30s]) > 0'
     # the real Triton's only requests so far are the load generator's
-    eventually("requests are answered", lambda: len({one["metric"]["job"] for one in query(stack, rate)}) == 1 + bool(triton))
+    eventually("requests are answered", SECONDS,
+               lambda: len({one["metric"]["job"] for one in query(stack, rate)}) == 1 + bool(triton))
     assert not notified(stack, "firing", QUEUE)
     control(stack, "fake-triton", {"load": {"shape": "steady", "rate": 600}, "model": "bert"})
     with contextlib.ExitStack() as heavy:
         if triton:  # 64 requests of 8 rows under way, 2 to a batch of 10 ms: about 330 ms in the queue
             heavy.enter_context(Load(triton.http_port, "doubler", clients=64, rows=8, seconds=110))
             eventually("the real Triton's queue is notified",
-                       lambda: notified(stack, "firing", QUEUE, model="doubler", job="triton-gpu"))
-        eventually("the fake one's queue is notified", lambda: notified(stack, "firing", QUEUE, model="bert", job="triton"))
+                       SECONDS, lambda: notified(stack, "firing", QUEUE, model="doubler", job="triton-gpu"))
+        eventually("the fake one's queue is notified", SECONDS,
+                   lambda: notified(stack, "firing", QUEUE, model="bert", job="triton"))
     control(stack, "fake-triton", {"load": {"rate": 0}, "model": "bert"})
     control(stack, "fake-triton", {"fault": "restart"})  # the backlog is minutes long
-    eventually("back", lambda: not ask(stack.ports["fake-triton", 9901], "/control")["down"])
+    eventually("back", SECONDS, lambda: not ask(stack.ports["fake-triton", 9901], "/control")["down"])
     control(stack, "fake-triton", {"load": {"rate": 20}, "model": "bert"})
-    eventually("the fake one is resolved", lambda: notified(stack, "resolved", QUEUE, model="bert", job="triton"))
+    eventually("the fake one is resolved", SECONDS, lambda: notified(stack, "resolved", QUEUE, model="bert", job="triton"))
     if triton:
-        eventually("the real one is resolved", lambda: notified(stack, "resolved", QUEUE, model="doubler", job="triton-gpu"))
+        eventually("the real one is resolved", SECONDS,
+                   lambda: notified(stack, "resolved", QUEUE, model="doubler", job="triton-gpu"))
     assert not notified(stack, "firing", QUEUE, model="resnet50"), "nothing was done to it"
 
 
@@ -134,14 +129,14 @@ def test_a_killed_server_is_notified_by_the_committed_rules_and_silences_its_own
     stack = committed
     instance = f"127.0.0.1:{stack.ports['fake-triton', 8002]}"
     other = f"127.0.0.1:{stack.ports['fake-vllm', 8000]}"
-    eventually("the dead server is notified", lambda: notified(stack, "firing", DOWN, instance=instance, job="triton"), 240)
+    eventually("the dead server is notified", 240, lambda: notified(stack, "firing", DOWN, instance=instance, job="triton"))
     assert not notified(stack, "firing", DOWN, instance=other)
     alerts = stack.ports["alertmanager", 9093]
     # alerts of the pack by name, sent by hand: the same of the dead target and of a living one
     for where, job in ((instance, "triton"), (other, "vllm")):
         labels = {"alertname": FLAPPING, "severity": "warning", "job": job, "instance": where}
         ask(alerts, "/api/v2/alerts", [{"labels": labels}])
-    eventually("another target's alert is notified", lambda: notified(stack, "firing", FLAPPING, instance=other))
+    eventually("another target's alert is notified", SECONDS, lambda: notified(stack, "firing", FLAPPING, instance=other))
     (suppressed,) = [one for one in ask(alerts, "/api/v2/alerts")
                      if one["labels"]["alertname"] == FLAPPING and one["labels"]["instance"] == instance]
     (cause,) = suppressed["status"]["inhibitedBy"]
@@ -149,7 +144,7 @@ def test_a_killed_server_is_notified_by_the_committed_rules_and_silences_its_own
     assert not notified(stack, "firing", FLAPPING, instance=instance)
     assert cause in {one["fingerprint"] for one in ask(alerts, "/api/v2/alerts") if one["labels"]["alertname"] == DOWN}
     control(stack, "fake-triton", {"clear": "kill"})
-    eventually("it is resolved", lambda: notified(stack, "resolved", DOWN, instance=instance, job="triton"))
+    eventually("it is resolved", SECONDS, lambda: notified(stack, "resolved", DOWN, instance=instance, job="triton"))
     if amtool := shutil.which("amtool"):
         url = f"--alertmanager.url=http://127.0.0.1:{alerts}"
         command = [amtool, "alert", "query", url, f"alertname={DOWN}"]

@@ -16,6 +16,7 @@ from obs.fake.world import Spec, World
 from tests.triton import server
 from tests.triton.load import request_body
 from tests.triton.server import TritonServer
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.triton,
@@ -82,10 +83,8 @@ def test_the_same_questions_have_the_same_answers(both: tuple[int, int]) -> None
 def test_an_unloaded_model_is_told_as_the_real_one_tells_it(both: tuple[int, int]) -> None:
     for port in both:
         assert ask(port, "POST", "/v2/repository/models/idle/unload") == (200, None)
-    deadline = time.monotonic() + 30
-    while ask(both[0], "POST", "/v2/repository/index")[1][2]["state"] != "UNAVAILABLE":  # it answers before it is done
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    eventually("unloaded", 30,  # it answers before it is done
+               lambda: ask(both[0], "POST", "/v2/repository/index")[1][2]["state"] == "UNAVAILABLE", 0.1)
     for method, path in UNLOADED:
         real, fake = (ask(port, method, path) for port in both)
         assert fake[0] == real[0], f"{method} {path}: {fake} is not {real}"

@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from obs.fake.player import Player
 from obs.fake.server import Site
 from obs.fake.webhook import Webhook, lines
 from obs.fake.world import Spec, World
+from tests.waiting import eventually
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 
@@ -37,13 +38,6 @@ def call(site: Site, role: str, path: str, body: Any = None, method: str = "") -
     except urllib.error.HTTPError as error:
         text = error.read()
         return error.code, json.loads(text) if text else ""
-
-
-def eventually(what: str, condition: Callable[[], Any], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
 
 
 def site_of(source: World | Player, **ports: int) -> Site:
@@ -98,7 +92,7 @@ def test_the_sidecar_reads_it_as_the_engine_it_stands_in_for(triton: Site, capsy
 def test_killed_it_refuses_connections_and_comes_back_with_counters_from_zero(triton: Site) -> None:
     world = triton.source
     assert isinstance(world, World)
-    eventually("some requests", lambda: world.now > world.booted + 1)
+    eventually("some requests", 20, lambda: world.now > world.booted + 1)
     assert call(triton, "control", "/control", {"fault": "kill", "seconds": 1})[1]["down"] is True
 
     def refused() -> bool:
@@ -110,9 +104,9 @@ def test_killed_it_refuses_connections_and_comes_back_with_counters_from_zero(tr
             return False
         return False
 
-    eventually("refused", refused)
+    eventually("refused", 20, refused)
     assert call(triton, "control", "/control")[1]["down"] is True, "the control endpoint stays"
-    eventually("back", lambda: not refused())
+    eventually("back", 20, lambda: not refused())
     state = call(triton, "control", "/control")[1]
     assert (state["restarts"], state["faults"]) == (1, [])
 
@@ -128,7 +122,7 @@ def test_faults_of_the_server_come_and_go(triton: Site) -> None:
     world = triton.source
     assert isinstance(world, World)
     then = world.now
-    eventually("time goes on", lambda: world.now > then + 0.5)
+    eventually("time goes on", 20, lambda: world.now > then + 0.5)
     assert call(triton, "metrics", "/metrics")[1] == page
     call(triton, "control", "/control", {"clear": True})
     assert call(triton, "metrics", "/metrics")[1] != page
@@ -210,7 +204,7 @@ def test_the_generator_loads_it_and_tells_what_came_back(triton: Site) -> None:
     generator = Generator(f"http://127.0.0.1:{triton.ports['api'].number}", "triton", (), rate=50, concurrency=16, seed=1)
     thread = threading.Thread(target=generator.run, args=(ended,))
     thread.start()
-    eventually("answers", lambda: generator.outcomes["200"] > 20)
+    eventually("answers", 20, lambda: generator.outcomes["200"] > 20)
     ended.set()
     thread.join()
     assert generator.models == ("a", "b")

@@ -34,8 +34,8 @@ from obs.evaluate.record.store import Store, pack
 from obs.evaluate.replay import replay
 from obs.evaluate.rules import from_groups
 from obs.sidecar.scrape import REASONS, Fetcher, Page, ScrapeFailed, Target
-from tests.sidecar.engine import eventually
 from tests.sidecar.engine import recording as pages_of
+from tests.waiting import eventually
 
 from .world import START, FastClock, Server, record
 

@@ -119,13 +119,6 @@ def drips(connection: socket.socket, _: str) -> None:
         time.sleep(0.05)
 
 
-def eventually(what: str, seconds: float, condition: Callable[[], object], every: float = 0.02) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(every)
-
-
 def vllm(
     running: float = 3, waiting: float = 0, kv: float = 0.5, generation: float = 1000, *, engine: str = "0",
     model: str = "m", finished: float = 10, extra: str = "",

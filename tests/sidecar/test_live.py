@@ -43,8 +43,9 @@ from obs.sidecar.scrape import Fetcher, ScrapeFailed, Target
 from obs.sidecar.server import SidecarServer
 from obs.sidecar.settings import ModelSettings, Settings, read_models
 from obs.sidecar.signals import Signals
+from tests.waiting import eventually
 
-from .engine import FakeEngine, drips, eventually, hangs, recording, respond, sends, vllm
+from .engine import FakeEngine, drips, hangs, recording, respond, sends, vllm
 from .engine import scrape as page
 
 ROOT = Path(__file__).parents[2]

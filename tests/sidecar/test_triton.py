@@ -27,8 +27,7 @@ from obs.sidecar.signals import Signals
 from tests.triton import server
 from tests.triton.load import Load
 from tests.triton.server import TritonServer
-
-from .engine import eventually
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.triton,

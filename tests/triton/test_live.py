@@ -2,9 +2,8 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from obs.alerts.registry import all_groups
 from obs.config import parse_config
 from obs.prom.server import PrivatePrometheus
 from obs.render.prometheus import rule_files as render_rules
+from tests.waiting import eventually
 
 from . import server
 from .load import Load, infer, stream
@@ -32,15 +32,6 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     flags = ["--metrics-config=summary_latencies=true", "--metrics-config=histogram_latencies=true"]
     with TritonServer(tmp_path_factory.mktemp("triton"), *flags) as running:
         yield running
-
-
-def eventually(what: str, seconds: float, condition: Callable[[], Any]) -> None:
-    """Wait until the condition holds. Triton counts a request after it has answered it, so counters lag."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {seconds:g} s: {what}")
-        time.sleep(POLL_SECONDS)
 
 
 def value(text: str, family: str, **labels: str) -> float:
