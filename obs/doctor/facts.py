@@ -236,7 +236,8 @@ class Prometheus:
     ``engine_targets``: (job, instance) of the series of engines that we know, and the engines' names.
     ``jobs``: the scrape_configs entry by job name. ``exported``: label -> jobs whose series carry it.
     ``skew``: its clock minus ours in seconds, at least that far from 0. ``untold``: the parts of the API that a server of
-    its kind has not (Thanos, Mimir, VictoriaMetrics); ``victoria``: it is the last of these.
+    its kind has not (Thanos, Mimir, VictoriaMetrics); ``victoria``: it is the last of these. ``alertmanagers``: the URLs of
+    those that it has found; ``undelivered``: URL and notifications of the last 15 minutes that it could not send there.
     """
 
     url: str
@@ -250,6 +251,8 @@ class Prometheus:
     skew: float | None = None
     untold: tuple[str, ...] = ()
     victoria: bool = False
+    alertmanagers: tuple[str, ...] | None = None
+    undelivered: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -70,11 +70,13 @@ def look(client: Client) -> tuple[Prometheus, list[str]]:
         config = ask("configuration", lambda: _jobs(client.get("/api/v1/status/config")))
         groups = ask("rules", lambda: _groups(client.get("/api/v1/rules")))
         rules = ask("rules", lambda: _checked(client.rules()))
+        found_by = ask("Alertmanagers", lambda: _alertmanagers(client.get("/api/v1/alertmanagers")))
+        undelivered = ask("series", lambda: _undelivered(client))
         engines = ask("series", lambda: _engines(client, known))
         exported = {label: ask("series", lambda label=label: _exported(client, names, label)) for label in CLASHING}  # type: ignore[misc]
         if victoria():  # it answers with nothing: rules are vmalert's, and targets vmagent's where it has none
             untold += ["rules", "configuration"]
-            targets, config, groups, rules = (lambda: targets_() or None), _none, _none, _none
+            targets, config, groups, rules, found_by = (lambda: targets_() or None), _none, _none, _none, _none
         found = Prometheus(
             client.url,
             version() or "",
@@ -87,6 +89,8 @@ def look(client: Client) -> tuple[Prometheus, list[str]]:
             skew,
             tuple(dict.fromkeys(untold)),
             bool(victoria()),
+            found_by(),
+            undelivered() or (),
         )
     return found, list(dict.fromkeys(lacking))
 
@@ -122,6 +126,16 @@ def _engines(client: Client, known: str) -> dict[tuple[str, str], frozenset[str]
 def _exported(client: Client, names: str, label: str) -> tuple[str, ...]:
     found = client.query(f'count by (job) ({{__name__=~"{names}|DCGM_FI_DEV_.*", {label}!=""}})')
     return tuple(sorted(str(dict(one.labels).get("job", "")) for one in found))
+
+
+def _alertmanagers(data: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(one.get("url", "")) for one in _maps(data["activeAlertmanagers"]))
+
+
+def _undelivered(client: Client) -> tuple[tuple[str, float], ...]:
+    """Of a server that scrapes itself: notifications that were not sent, by Alertmanager."""
+    found = client.query("sum by (alertmanager) (increase(prometheus_notifications_errors_total[15m])) > 0")
+    return tuple(sorted((str(dict(one.labels).get("alertmanager", "")), one.value) for one in found))
 
 
 def _targets(data: Mapping[str, Any]) -> tuple[ScrapeTarget, ...]:

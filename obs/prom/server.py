@@ -43,6 +43,7 @@ class PrivatePrometheus:
         *,
         rule_files: Sequence[Path] = (),
         scrape_configs: Sequence[Mapping[str, Any]] = (),
+        alertmanagers: Sequence[str] = (),
         evaluation_interval: str = "1m",
         scrape_interval: str = "1m",
         arguments: Sequence[str] = (),
@@ -54,6 +55,7 @@ class PrivatePrometheus:
             "global": {"evaluation_interval": evaluation_interval, "scrape_interval": scrape_interval},
             "rule_files": [str(Path(path).resolve()) for path in rule_files],
             "scrape_configs": [dict(config) for config in scrape_configs],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [one]}]} for one in alertmanagers]},
         }
         self._arguments = tuple(arguments)
         self._deadline = deadline

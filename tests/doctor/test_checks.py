@@ -645,6 +645,15 @@ def test_rules_failing_and_slow() -> None:
     assert [each.severity for each in found("rules-slow", prometheus(target(), groups=groups))] == ["warning", "error"]
 
 
+def test_alertmanager() -> None:
+    assert not found("alertmanager", prometheus(target(), rules=loaded()))  # a server that does not tell
+    assert not found("alertmanager", prometheus(target(), rules=loaded(), alertmanagers=("http://a:9093/api/v2/alerts",)))
+    assert not found("alertmanager", prometheus(target(), rules=(), alertmanagers=())), "no rule, nothing to send"
+    assert one("alertmanager", prometheus(target(), rules=loaded(), alertmanagers=())).what == "knows no Alertmanager"
+    lost = prometheus(target(), rules=loaded(), alertmanagers=("http://a/",), undelivered=(("http://a/", 12.4),))
+    assert (one("alertmanager", lost).severity, one("alertmanager", lost).place) == ("error", "http://a/")
+
+
 def test_clock() -> None:
     assert "2m ahead" in one("clock", prometheus(target(), skew=120.0)).what
     assert not found("clock", prometheus(target(), skew=-5.0))

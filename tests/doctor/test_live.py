@@ -13,7 +13,7 @@ import pytest
 from obs.cli.main import main
 from obs.errors import ToolError
 from obs.prom import tools
-from obs.prom.server import PrivatePrometheus
+from obs.prom.server import PrivatePrometheus, free_port
 from tests.triton import server
 from tests.triton.load import infer
 from tests.triton.server import TritonServer
@@ -152,7 +152,8 @@ class TestTritonUnderPrometheus:
 
     def test_healthy(self, healthy: TritonServer, capsys: pytest.CaptureFixture[str]) -> None:
         job = {"job_name": "triton", "scrape_interval": "1s", "static_configs": [{"targets": [healthy.metrics_target]}]}
-        with PrivatePrometheus(rule_files=sorted(RULES.glob("*.yaml")), scrape_configs=[job]) as watched:
+        rules = sorted(RULES.glob("*.yaml"))
+        with PrivatePrometheus(rule_files=rules, scrape_configs=[job], alertmanagers=["127.0.0.1:9"]) as watched:
             scrapes = "count_over_time(nv_inference_request_success[5m]) > 3"
             eventually("a few scrapes", 60, lambda: watched.client.query(scrapes))
             report = doctor(capsys, *addresses(healthy), "--prometheus", watched.url, "--ignore", "vulnerable", code=0)
@@ -185,7 +186,7 @@ class TestPrometheus:
                 eventually("a failed scrape", 30, lambda: watched.client.query('up{job="small"} == 0'))
                 report = doctor(capsys, "--metrics", f"{url}/metrics", "--prometheus", watched.url, code=1)
         assert set(bad(report)) == {
-            "rules-loaded", "scrape-interval", "scrape-target", "double-scrape", "dropped-metrics", "labels",
+            "rules-loaded", "scrape-interval", "scrape-target", "double-scrape", "dropped-metrics", "labels", "alertmanager",
         }
         said = {(one["id"], one["place"].removeprefix(url)): one["what"] for one in report["findings"]}
         assert said["scrape-target", f"small/{local}"] == "the target is down: sample limit exceeded"
@@ -193,3 +194,24 @@ class TestPrometheus:
         assert said["labels", "job blue"].startswith("series carry exported_version")
         missing = {one["what"] for one in report["findings"] if one["id"] == "rules-loaded"}
         assert missing == {"group obs-record-triton (recording rules) is not loaded", "group obs-gpu (2 alerts) is not loaded"}
+
+    def test_an_alertmanager_that_does_not_answer(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        rules = tmp_path / "r.yaml"
+        rules.write_text("groups: [{name: g, rules: [{alert: Always, expr: vector(1)}]}]")
+        dead, targets = f"127.0.0.1:{free_port()}", tmp_path / "itself.json"
+        targets.write_text("[]")
+        itself = {
+            "job_name": "prometheus", "scrape_interval": "1s",
+            "file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}],
+        }
+        with PrivatePrometheus(
+            rule_files=[rules], scrape_configs=[itself], alertmanagers=[dead], evaluation_interval="1s",
+            arguments=["--rules.alert.resend-delay=1s"],
+        ) as watched:
+            targets.write_text(json.dumps([{"targets": [watched.url.removeprefix("http://")]}]))
+            eventually("failed notifications", 60,
+                       lambda: watched.client.query("increase(prometheus_notifications_errors_total[15m]) > 0"))
+            report = doctor(capsys, "--prometheus", watched.url, code=1)
+        told = [one for one in report["findings"] if one["id"] == "alertmanager"]
+        assert [(one["severity"], one["place"]) for one in told] == [("error", f"http://{dead}/api/v2/alerts")]
+        assert "did not arrive" in told[0]["what"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from obs.doctor.checks import (
+    alertmanager,
     backend_library,
     blind_spots,
     cache_metrics,
@@ -91,6 +92,7 @@ CHECKS: tuple[Check, ...] = (
     rules_loaded,
     rules_failing,
     rules_slow,
+    alertmanager,
     clock,
     sidecar,
 )
