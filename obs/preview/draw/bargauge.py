@@ -6,7 +6,7 @@ import math
 from html import escape
 
 from obs.preview import field as fields
-from obs.preview.draw.common import Drawn, Space, nothing, reduced
+from obs.preview.draw.common import Drawn, Space, nothing, readings, share
 from obs.preview.query import Filled, Shown
 
 
@@ -17,21 +17,15 @@ def draw(filled: Filled, shown: Shown, space: Space) -> Drawn:
         notes.append("vertical bars (drawn horizontally)")
     if not filled.series:
         return nothing(fields.plain(filled.panel), notes)
-    rows = []
-    for index, series in enumerate(filled.series):
-        own = fields.field(filled.panel, series.name, ref=series.ref)
-        value, more = reduced(filled.panel.options, series.numbers)
-        notes += more
-        text, tint = own.text(value, shown.range.end)
-        rows.append((own, value, text, tint or own.colored(index, value)))
+    rows, more = readings(filled, shown.range)
     longest = max((abs(value) for _, value, _, _ in rows if value is not None and math.isfinite(value)), default=0.0)
     out = []
     for own, value, text, color in rows:
         low, high = own.number("min") or 0.0, own.number("max")
         high = (longest or 1.0) if high is None else high
-        share = 0.0 if value is None or not math.isfinite(value) else min(1.0, max(0.0, (value - low) / (high - low or 1.0)))
+        part = 100 * share(value, low, high)
         out.append(
             f'<div class="bar"><span title="{escape(own.name)}">{escape(own.name)}</span>'
-            f'<i style="--c:{color}"><em style="width:{100 * share:.1f}%"></em></i><b>{escape(text)}</b></div>'
+            f'<i style="--c:{color}"><em style="width:{part:.1f}%"></em></i><b>{escape(text)}</b></div>'
         )
-    return Drawn(f'<div class="bars">{"".join(out)}</div>', "data", tuple(dict.fromkeys(notes)), len(rows))
+    return Drawn(f'<div class="bars">{"".join(out)}</div>', "data", tuple(dict.fromkeys(notes + more)), len(rows))

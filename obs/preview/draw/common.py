@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from html import escape
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from obs.preview import calcs, units
+from obs.preview import field as fields
 from obs.preview.field import Field
 from obs.preview.load import Json
-from obs.preview.query import Range
+from obs.preview.query import Filled, Range
 
 State = Literal["data", "empty", "error", "unsupported"]
 _TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
@@ -44,6 +45,32 @@ class Drawn:
 def nothing(field: Field, notes: Sequence[str] = ()) -> Drawn:
     """No series at all: the panel's own words for it, never a 0."""
     return Drawn(f'<div class="middle none">{escape(field.no_value())}</div>', "empty", tuple(notes))
+
+
+class Reading(NamedTuple):
+    """A series as one value: ``text`` and ``color`` as the panel's field shows it."""
+
+    field: Field
+    value: float | None
+    text: str
+    color: str
+
+
+def readings(filled: Filled, shown: Range) -> tuple[list[Reading], list[str]]:
+    """Every series of a panel reduced to its value, and notes on what of that is not as Grafana does it."""
+    found, notes = list[Reading](), list[str]()
+    for index, series in enumerate(filled.series):
+        own = fields.field(filled.panel, series.name, ref=series.ref)
+        value, more = reduced(filled.panel.options, series.numbers)
+        notes += more
+        text, tint = own.text(value, shown.end)
+        found.append(Reading(own, value, text, tint or own.colored(index, value)))
+    return found, notes
+
+
+def share(value: float | None, low: float, high: float) -> float:
+    """How far from ``low`` to ``high`` a value is, 0 to 1; an unknown one fills nothing."""
+    return 0.0 if value is None or math.isnan(value) else min(1.0, max(0.0, (value - low) / (high - low or 1.0)))
 
 
 def svg(space: Space, inner: Sequence[str], label: str) -> str:

@@ -6,7 +6,7 @@ import math
 from html import escape
 
 from obs.preview import field as fields
-from obs.preview.draw.common import Drawn, Space, nothing, reduced
+from obs.preview.draw.common import Drawn, Space, nothing, readings, share
 from obs.preview.query import Filled, Shown
 
 
@@ -16,25 +16,21 @@ def draw(filled: Filled, shown: Shown, space: Space) -> Drawn:
     if not filled.series:
         return nothing(fields.plain(filled.panel), notes)
     out = []
-    for index, series in enumerate(filled.series):
-        own = fields.field(filled.panel, series.name, ref=series.ref)
-        value, more = reduced(filled.panel.options, series.numbers)
-        notes += more
+    found, more = readings(filled, shown.range)
+    for own, value, text, color in found:
         low, high = own.number("min") or 0.0, own.number("max")
         high = (1.0 if own.unit == "percentunit" else 100.0) if high is None else high
-        share = 0.0 if value is None or math.isnan(value) else min(1.0, max(0.0, (value - low) / (high - low or 1.0)))
-        text, tint = own.text(value, shown.range.end)
-        color = tint or own.colored(index, value)
+        part = share(value, low, high)
         name = own.name if len(filled.series) > 1 else ""
         out.append(
             f'<div class="tile"><svg viewBox="0 0 120 66" style="max-height:{space.height - 24}px" aria-hidden="true">'
-            f'<path d="{_arc(1.0)}" class="rest"/><path d="{_arc(share)}" fill="none" stroke="{color}" stroke-width="12"/>'
+            f'<path d="{_arc(1.0)}" class="rest"/><path d="{_arc(part)}" fill="none" stroke="{color}" stroke-width="12"/>'
             f'<text x="60" y="58" text-anchor="middle" style="font-size:15px;fill:{color}">{escape(text)}</text></svg>'
             f"<span>{escape(name)}</span></div>"
         )
-    return Drawn(f'<div class="stats">{"".join(out)}</div>', "data", tuple(dict.fromkeys(notes)), len(filled.series))
+    return Drawn(f'<div class="stats">{"".join(out)}</div>', "data", tuple(dict.fromkeys(notes + more)), len(filled.series))
 
 
-def _arc(share: float) -> str:
-    angle = math.pi * (1 - max(0.001, share))
+def _arc(part: float) -> str:
+    angle = math.pi * (1 - max(0.001, part))
     return f"M12 60A48 48 0 0 1 {60 + 48 * math.cos(angle):.1f} {60 - 48 * math.sin(angle):.1f}"
