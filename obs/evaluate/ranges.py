@@ -19,8 +19,8 @@ import threading
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -211,21 +211,38 @@ def in_order_of_time(failed: Mapping[str, set[int]]) -> tuple[tuple[str, tuple[i
     return tuple((alert, tuple(sorted(times))) for alert, times in sorted(failed.items()))
 
 
-def in_parallel(works: Sequence[Callable[[], None]], stop: threading.Event) -> None:
-    """Do all, a few at a time; the first failure ends the rest and is raised (of several, that of the first work)."""
+def in_parallel(works: Sequence[Callable[[], None]], stop: threading.Event, needs: Mapping[int, Collection[int]] = {}) -> None:
+    """Do all, a few at a time; the first failure ends the rest and is raised (of several, that of the first work).
+
+    ``needs``: per work (by its place) the earlier works that must be done before it. Those that most others wait for, one
+    behind the other, are begun first.
+    """
+    height = [0] * len(works)  # how many works wait for it, one behind the other
+    for place in reversed(range(len(works))):
+        for other in needs.get(place, ()):
+            height[other] = max(height[other], height[place] + 1)
+    waiting = sorted(range(len(works)), key=lambda place: -height[place])
+    done: set[int] = set()
+    futures: dict[Future[None], int] = {}
     with ThreadPoolExecutor(max_workers=_PARALLEL, thread_name_prefix="asker") as pool:
-        futures = [pool.submit(work) for work in works]
+        running: set[Future[None]] = set()
         try:
-            wait(futures, return_when=FIRST_EXCEPTION)
+            while waiting or running:
+                ready = [place for place in waiting if done.issuperset(needs.get(place, ()))]
+                for place in ready[: _PARALLEL - len(running)]:
+                    waiting.remove(place)
+                    future = pool.submit(works[place])
+                    futures[future] = place
+                    running.add(future)
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                if any(future.exception() for future in ended):
+                    break
+                done.update(futures[future] for future in ended)
         finally:
-            if any(one.done() and not one.cancelled() and one.exception() for one in futures) or not all(
-                one.done() for one in futures
-            ):
+            if waiting or not all(future.done() and not future.exception() for future in futures):
                 stop.set()
-                for one in futures:
-                    one.cancel()
-    failures = [one.exception() for one in futures if not one.cancelled()]
-    for failure in sorted(failures, key=lambda one: isinstance(one, StoppedError)):
+    failures = {place: future.exception() for future, place in futures.items()}
+    for _, failure in sorted(failures.items(), key=lambda item: (isinstance(item[1], StoppedError), item[0])):
         if failure is not None:
             raise failure
 

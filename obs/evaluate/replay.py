@@ -16,7 +16,7 @@ import contextlib
 import datetime
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from obs.errors import InputError
@@ -24,9 +24,9 @@ from obs.evaluate import explain, state
 from obs.evaluate import rules as rules_
 from obs.evaluate.elements import Elements, Recorded
 from obs.evaluate.explain import take_apart
-from obs.evaluate.ranges import Asker, in_order_of_time, in_parallel
+from obs.evaluate.ranges import Asker, Piece, in_order_of_time, in_parallel
 from obs.evaluate.recording import Recording
-from obs.evaluate.simplify import can_give
+from obs.evaluate.simplify import Asked, can_give
 from obs.model.rule import Group
 from obs.prom import metric_names, tools
 from obs.prom.remote_write import Labels
@@ -240,16 +240,18 @@ def record_in_order(
     return made
 
 
-def record_all(asker: Asker, server: PrivatePrometheus, rules: Sequence[Rule], expr: str, times: range) -> set[str]:
+def record_all(
+    asker: Asker, server: PrivatePrometheus, rules: Sequence[Rule], expr: str, times: range, asked: Asked | None = None
+) -> set[str]:
     """Evaluate recording rules that ask for the same (``expr``) at the same times (and offset) by ``asker`` and write their
-    samples, stale markers too, into ``server``.
+    samples, stale markers too, into ``server``. ``asked``: what is asked for ``expr``, if that is another question.
 
     The names of those that gave any. InputError when they cannot be evaluated.
     """
     each = [Recorded(rule) for rule in rules]
     offset = rules[0].offset_ms
     at = range(times.start - offset, times.stop - offset, times.step)
-    for piece in asker.pieces(rules[0], expr, at, values=True):
+    for piece in _answers(asker, rules[0], expr, at, asked or Asked(expr)):
         for one in each:
             server.writer.write_series(one.series(piece, at))
     for rule, recorded in zip(rules, each, strict=True):
@@ -263,6 +265,18 @@ def record_all(asker: Asker, server: PrivatePrometheus, rules: Sequence[Rule], e
             if count:
                 asker.warn(f"{rule.name}: {count} of {len(times)} evaluations fail, as on a server: {why}")
     return {rule.name for rule, recorded in zip(rules, each, strict=True) if recorded.some}
+
+
+def _answers(asker: Asker, rule: Rule, expr: str, times: range, asked: Asked) -> Iterator[Piece]:
+    """The pieces of ``expr``, by way of ``asked`` where that is one."""
+    for piece in asker.pieces(rule, asked.text, times, values=not asked.ones):
+        series = asked.put(piece.series)
+        if series is not None:
+            yield replace(piece, series=tuple(series))
+            continue
+        some = times[piece.first : piece.first + piece.count]
+        for part in asker.pieces(rule, expr, some, values=True):
+            yield replace(part, first=piece.first + part.first)
 
 
 def instances_of(asker: Asker, rule: Rule, expr: str, times: range, end_ms: int) -> list[Instance]:
