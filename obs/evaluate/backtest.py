@@ -33,7 +33,7 @@ from obs.evaluate.ranges import Asker, in_order_of_time, in_parallel
 from obs.evaluate.recording import Recording, Tsdb
 from obs.evaluate.replay import Instance, Timeline
 from obs.evaluate.rules import Rule
-from obs.evaluate.simplify import Apart, Copies, always_has, can_give, simplified
+from obs.evaluate.simplify import Apart, Copies, always_has, can_give, simplified, without
 from obs.model.rule import Group
 from obs.prom import metric_names, tools
 from obs.prom.client import Client, LoadedRule, PassingError, QueryError, Series
@@ -321,9 +321,11 @@ def _copies(client: Client, start_ms: int, end_ms: int) -> Copies:
         return client.label_values(label, start=start_ms / 1000, end=end_ms / 1000, match=selector)
 
     def same(selector: str, label: str, new: str) -> bool:
-        if not always_has(selector, label) or client.is_victoria_metrics:
+        if client.is_victoria_metrics:
             return False
         try:
+            if not always_has(selector, label) and values("__name__", without(selector, label)):
+                return False
             return not values(new, selector) and all("\n" not in one for one in values(label, selector))
         except ServerError:
             return False  # then it is asked as it stands

@@ -19,6 +19,9 @@ from obs.evaluate.rules import Rule
 from obs.prom.packed import Packed
 from obs.prom.remote_write import STALE_NAN, Labels
 
+_MANY = 20  # runs of a series in a piece, from which on it is written sample by sample
+_STALE = array("d", [STALE_NAN])
+
 
 @dataclass
 class Elements:
@@ -136,6 +139,19 @@ class Recorded:
             if len(runs) == 1 and runs[0][:2] == (0, piece.count) and not failed:
                 out.append((labels, mine, runs[0][2]))
                 last[labels] = None
+                continue
+            if not failed and len(runs) <= _MANY:
+                open_ = labels in self._open
+                at = 0
+                for begin, end, values in runs:
+                    if open_ and at < begin:
+                        out.append((labels, mine[at : at + 1], _STALE))
+                    out.append((labels, mine[begin:end], values))
+                    open_, at = True, end
+                if open_ and at < piece.count:
+                    out.append((labels, mine[at : at + 1], _STALE))
+                elif open_:
+                    last[labels] = None
                 continue
             present: dict[int, float] = {}
             for begin, end, values in runs:

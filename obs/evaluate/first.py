@@ -80,7 +80,7 @@ def evaluate(
             progress(f"evaluated first: {what}", done / len(works))
 
         def record(job: _Job) -> None:
-            some.update(replay.record_all(asker, server, job.rules, job.expr, job.times, job.asked))
+            some.update(replay.record_all(asker, server, job.rules, job.asked, job.times))
 
         def read(rule: Rule, text: str, every: range) -> None:
             there = frozenset(some)  # others add to it meanwhile
@@ -88,7 +88,7 @@ def evaluate(
                 return
             text = replay.at_its_turn(private, rule, simplified(text, there), turns)
             if rule.kind == "record":
-                some.update(replay.record_all(private, server, [rule], text, every))
+                some.update(replay.record_all(private, server, [rule], [Asked(text)], every))
             else:
                 found[places[id(rule)]] = replay.instances_of(private, rule, text, every, end_ms)
 
@@ -129,11 +129,10 @@ def _starts(ordered: Sequence[Rule], alerts: Sequence[Rule], times: Callable[[Ru
 
 @dataclass(frozen=True)
 class _Job:
-    """Rules that ask the server for the same (``expr``, by way of ``asked``) at the same times."""
+    """What is asked of the server at some times (``asked[0].text``, and their labels each), for which rules."""
 
     rules: tuple[Rule, ...]
-    expr: str
-    asked: Asked
+    asked: tuple[Asked, ...]
     times: range
 
 
@@ -152,14 +151,14 @@ class _Parts:
 
     def jobs(self) -> list[_Job]:
         """What to ask, for which rules, and when: the same question at the same times once, from the earliest start on."""
-        found: dict[tuple[Asked, int, int, int, int, str], _Job] = {}
+        found: dict[tuple[str, int, int, int, int, str], _Job] = {}
         for text, rule, every in self._wanted:
             way = self._way(text)
             own = (rule.where or rule.name) if rule.limit else ""  # what it does not record is its own affair
-            key = (way, every.step, every.start % every.step, every.stop, rule.offset_ms, own)
-            job = found.get(key, _Job((), text, way, every))
+            key = (way.text, every.step, every.start % every.step, every.stop, rule.offset_ms, own)
+            job = found.get(key, _Job((), (), every))
             times = range(min(every.start, job.times.start), every.stop, every.step)
-            found[key] = dataclasses.replace(job, rules=(*job.rules, rule), times=times)
+            found[key] = _Job((*job.rules, rule), (*job.asked, way), times)
         return list(found.values())
 
     def taken(self, rule: Rule, times: range) -> str:

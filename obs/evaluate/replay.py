@@ -24,7 +24,7 @@ from obs.evaluate import explain, state
 from obs.evaluate import rules as rules_
 from obs.evaluate.elements import Elements, Recorded
 from obs.evaluate.explain import take_apart
-from obs.evaluate.ranges import Asker, Piece, in_order_of_time, in_parallel
+from obs.evaluate.ranges import Asker, in_order_of_time, in_parallel
 from obs.evaluate.recording import Recording
 from obs.evaluate.simplify import Asked, can_give
 from obs.model.rule import Group
@@ -232,7 +232,7 @@ def record_in_order(
 
         def work(rule: Rule) -> None:
             expr = at_its_turn(asker, rule, rule.expr, turns)
-            some.append(record_all(asker, server, [rule], expr, times(rule)))  # noqa: B023 (done within the loop)
+            some.append(record_all(asker, server, [rule], [Asked(expr)], times(rule)))  # noqa: B023 (done within the loop)
             said(rule)
 
         in_parallel([partial(work, rule) for rule in level if can_give(take_apart(rule.expr), there)], asker.stop)
@@ -241,19 +241,25 @@ def record_in_order(
 
 
 def record_all(
-    asker: Asker, server: PrivatePrometheus, rules: Sequence[Rule], expr: str, times: range, asked: Asked | None = None
+    asker: Asker, server: PrivatePrometheus, rules: Sequence[Rule], asked: Sequence[Asked], times: range
 ) -> set[str]:
-    """Evaluate recording rules that ask for the same (``expr``) at the same times (and offset) by ``asker`` and write their
-    samples, stale markers too, into ``server``. ``asked``: what is asked for ``expr``, if that is another question.
+    """Evaluate recording rules that ask for the same at the same times (and offset) by ``asker`` and write their samples,
+    stale markers too, into ``server``. ``asked``: per rule, the question (one for all) and its labels.
 
     The names of those that gave any. InputError when they cannot be evaluated.
     """
     each = [Recorded(rule) for rule in rules]
     offset = rules[0].offset_ms
     at = range(times.start - offset, times.stop - offset, times.step)
-    for piece in _answers(asker, rules[0], expr, at, asked or Asked(expr)):
-        for one in each:
-            server.writer.write_series(one.series(piece, at))
+    for piece in asker.pieces(rules[0], asked[0].text, at, values=not all(way.ones for way in asked)):
+        some = at[piece.first : piece.first + piece.count]
+        for one, way in zip(each, asked, strict=True):
+            series = way.put(piece.series)
+            if series is not None:
+                server.writer.write_series(one.series(replace(piece, series=tuple(series)), at))
+                continue
+            for part in asker.pieces(one.rule, way.plain, some, values=True):
+                server.writer.write_series(one.series(replace(part, first=piece.first + part.first), at))
     for rule, recorded in zip(rules, each, strict=True):
         if recorded.clashes == len(times):
             raise InputError(
@@ -265,18 +271,6 @@ def record_all(
             if count:
                 asker.warn(f"{rule.name}: {count} of {len(times)} evaluations fail, as on a server: {why}")
     return {rule.name for rule, recorded in zip(rules, each, strict=True) if recorded.some}
-
-
-def _answers(asker: Asker, rule: Rule, expr: str, times: range, asked: Asked) -> Iterator[Piece]:
-    """The pieces of ``expr``, by way of ``asked`` where that is one."""
-    for piece in asker.pieces(rule, asked.text, times, values=not asked.ones):
-        series = asked.put(piece.series)
-        if series is not None:
-            yield replace(piece, series=tuple(series))
-            continue
-        some = times[piece.first : piece.first + piece.count]
-        for part in asker.pieces(rule, expr, some, values=True):
-            yield replace(part, first=piece.first + part.first)
 
 
 def instances_of(asker: Asker, rule: Rule, expr: str, times: range, end_ms: int) -> list[Instance]:

@@ -51,13 +51,14 @@ _WORD = re.compile(r'"([a-zA-Z_][a-zA-Z0-9_]*)"')
 class Asked:
     """What to ask for an expression, and what its series' labels become.
 
-    ``text``: the question. ``labels``: (label of the result, label of what is asked), the only ones kept; None: all stay as
-    they are. ``ones``: every value is 1, whatever is answered.
+    ``text``: the question; ``plain``: the one that needs nothing to be done. ``labels``: (label of the result, label of what
+    is asked), the only ones kept; None: all stay as they are. ``ones``: every value is 1, whatever is answered.
     """
 
     text: str
     labels: tuple[tuple[str, str], ...] | None = None
     ones: bool = False
+    plain: str = ""
 
     def put(self, series: Sequence[Packed]) -> list[Packed] | None:
         """The series with the labels that they come to have; None when two come to have the same (then ``text`` is no
@@ -100,9 +101,9 @@ def asked(expr: str, known: Collection[str], copies: Copies, apart: Apart) -> As
     labels = tuple((label, copied.get(label, label)) for label in modifier.labels)
     groups = list(dict.fromkeys(old for _, old in labels))
     if selector.name and "instance" in groups and not selector.shifted and apart(selector.bare, groups):
-        return Asked(inner.text, labels, ones=part.op == "group")
+        return Asked(inner.text, labels, part.op == "group", plain.text)
     if copied:
-        return Asked(f"{part.op} by ({', '.join(groups)}) ({inner.text})", labels)
+        return Asked(f"{part.op} by ({', '.join(groups)}) ({inner.text})", labels, plain=plain.text)
     return plain
 
 
@@ -220,3 +221,10 @@ def always_has(selector: str, label: str) -> bool:
         name == label and ((op == "!=" and value == "") or (op == "=" and value != ""))
         for name, op, value in explain.matchers(selector)
     )
+
+
+def without(selector: str, label: str) -> str:
+    """A selector (with nothing behind it) of those of its series that lack a label."""
+    head, brace, inner = selector.partition("{")
+    inner = inner.rstrip()[:-1].rstrip().rstrip(",") if brace else ""
+    return f"{head}{{{inner}{',' if inner else ''}{label}=\"\"}}"

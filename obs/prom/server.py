@@ -89,6 +89,12 @@ class PrivatePrometheus:
         return self._process.pid if self._process is not None and self._process.poll() is None else 0
 
     @property
+    def data(self) -> Path:
+        """Its data folder, while it runs."""
+        assert self._folder is not None
+        return self._folder / "data"
+
+    @property
     def log(self) -> str:
         """What it has logged so far."""
         if self._folder is None:
