@@ -100,7 +100,7 @@ class Recorded:
     rule: Rule
     clashes: int = 0
     over: int = 0
-    some: bool = False
+    most: int = 0  # series in one piece
     example: Labels = ()
     _open: dict[Labels, None] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ class Recorded:
         good = [index for index in range(piece.count) if index not in failed] if failed else range(piece.count)
         if not good:
             return []
-        self.some = self.some or bool(found)
+        self.most = max(self.most, len(found))
         mine = times[piece.first : piece.first + piece.count]
         out: list[tuple[Labels, Sequence[int], array[float]]] = []
         last: dict[Labels, None] = {}

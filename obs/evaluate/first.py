@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from obs.errors import InputError
-from obs.evaluate import explain, replay
+from obs.evaluate import explain, narrow, replay
 from obs.evaluate import rules as rules_
 from obs.evaluate.explain import take_apart
 from obs.evaluate.ranges import Asker, in_parallel
@@ -58,7 +59,7 @@ def evaluate(
     starts = _starts(ordered, alerts, times)
     turns = rules_.Turns(rules)
     found: list[list[Instance]] = [[] for _ in alerts]
-    some: set[str] = set()  # names of which the private Prometheus has samples
+    some: dict[str, int] = {}  # names of which the private Prometheus has samples, and how many series
     with PrivatePrometheus() as server:
         private = Asker(server.client, stop=asker.stop, warnings=asker.warnings, failed=asker.failed)
         parts = _Parts(frozenset(recorded), lambda text: asked(text, able, copies, apart))
@@ -72,25 +73,33 @@ def evaluate(
                 reading.append((rule, text, every))
         jobs = parts.jobs()
         done = 0
+        lock = threading.Lock()
 
         def work(what: str, run: Callable[[], object]) -> None:
             nonlocal done
             run()
-            done += 1
+            with lock:
+                done += 1
             progress(f"evaluated first: {what}", done / len(works))
 
+        def add(made: Mapping[str, int]) -> None:
+            with lock:
+                for name, series in made.items():
+                    some[name] = some.get(name, 0) + series
+
         def record(job: _Job) -> None:
-            some.update(replay.record_all(asker, server, job.rules, job.asked, job.times))
+            add(replay.record_all(asker, server, job.rules, job.asked, job.times))
 
         def read(rule: Rule, text: str, every: range) -> None:
-            there = frozenset(some)  # others add to it meanwhile
+            there = dict(some)  # others add to it meanwhile
             if not can_give(take_apart(text), there):
                 return
             text = replay.at_its_turn(private, rule, simplified(text, there), turns)
             if rule.kind == "record":
-                some.update(replay.record_all(private, server, [rule], [Asked(text)], every))
+                add(replay.record_all(private, server, [rule], [Asked(text)], every))
             else:
-                found[places[id(rule)]] = replay.instances_of(private, rule, text, every, end_ms)
+                conditions = narrow.conditions(text, there)
+                found[places[id(rule)]] = replay.instances_of(private, rule, text, every, end_ms, conditions)
 
         places = {id(rule): number for number, rule in enumerate(alerts)}
         works = [partial(work, _called(job.rules[0], parts), partial(record, job)) for job in jobs]

@@ -21,7 +21,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from obs.errors import InputError, OutputError, ServerError
@@ -35,6 +35,7 @@ _PAUSE = 0.5  # seconds before the second try; doubled each time
 _FIRST = 1_000  # steps of a first piece
 _BODY = 8_000_000  # bytes of an answer to aim at: decoding it takes some 50 MB
 _SECONDS = 8.0  # of an answer to aim at
+_GAP = 30  # steps; to ask at these too costs less than another question
 _FAULTS = 2_000  # failing queries of one rule before we give up to find out at which times it works
 
 
@@ -105,6 +106,23 @@ class Asker:
                 f"{rule.name}: {failed} of {len(times)} evaluations fail, and change nothing, as on a server: "
                 f"{first_said or 'see the expression'}"
             )
+
+    def narrowed(
+        self, rule: Rule, expr: str, times: range, conditions: Sequence[str], *, values: bool
+    ) -> Iterator[Piece]:
+        """``pieces``, without times at which one of some conditions, asked in this order, has no element: there ``expr`` has
+        none either (obs.evaluate.narrow)."""
+        left: Sequence[tuple[int, int]] = [(0, len(times))]
+        for condition in conditions:
+            found: list[tuple[int, int]] = []
+            for low, high in left:
+                for piece in self.pieces(rule, f"group({condition})", times[low:high], values=False):
+                    runs = [*(run for one in piece.series for run in one.runs), *((at, at + 1) for at in piece.failed)]
+                    found += [(low + piece.first + begin, low + piece.first + end) for begin, end in runs]
+            left = merged(found, _GAP)
+        for low, high in left:
+            for piece in self.pieces(rule, expr, times[low:high], values=values):
+                yield replace(piece, first=low + piece.first)
 
     def warn(self, text: str) -> None:
         with self._lock:
@@ -195,11 +213,11 @@ def _joined(one: Piece, two: Piece) -> Piece:
     return Piece(one.first, one.count + two.count, series, (*one.failed, *(index + one.count for index in two.failed)))
 
 
-def merged(runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Runs in order, those that touch (or overlap) made one."""
+def merged(runs: Sequence[tuple[int, int]], gap: int = 0) -> tuple[tuple[int, int], ...]:
+    """Runs in order, those that touch (or overlap, or have no more than ``gap`` between them) made one."""
     found: list[tuple[int, int]] = []
     for begin, end in sorted(runs):
-        if found and begin <= found[-1][1]:
+        if found and begin <= found[-1][1] + gap:
             found[-1] = (found[-1][0], max(found[-1][1], end))
         else:
             found.append((begin, end))

@@ -228,7 +228,7 @@ def record_in_order(
     made: set[str] = set()
     for level in rules_.levels(rules):
         there = made.union(known)
-        some: list[set[str]] = []
+        some: list[dict[str, int]] = []
 
         def work(rule: Rule) -> None:
             expr = at_its_turn(asker, rule, rule.expr, turns)
@@ -242,11 +242,11 @@ def record_in_order(
 
 def record_all(
     asker: Asker, server: PrivatePrometheus, rules: Sequence[Rule], asked: Sequence[Asked], times: range
-) -> set[str]:
+) -> dict[str, int]:
     """Evaluate recording rules that ask for the same at the same times (and offset) by ``asker`` and write their samples,
     stale markers too, into ``server``. ``asked``: per rule, the question (one for all) and its labels.
 
-    The names of those that gave any. InputError when they cannot be evaluated.
+    The names of those that gave any, and how many series. InputError when they cannot be evaluated.
     """
     each = [Recorded(rule) for rule in rules]
     offset = rules[0].offset_ms
@@ -270,14 +270,17 @@ def record_all(
         for count, why in ((recorded.clashes, "two series with the same labels"), (recorded.over, over)):
             if count:
                 asker.warn(f"{rule.name}: {count} of {len(times)} evaluations fail, as on a server: {why}")
-    return {rule.name for rule, recorded in zip(rules, each, strict=True) if recorded.some}
+    return {rule.name: recorded.most for rule, recorded in zip(rules, each, strict=True) if recorded.most}
 
 
-def instances_of(asker: Asker, rule: Rule, expr: str, times: range, end_ms: int) -> list[Instance]:
-    """Evaluate an alert by ``asker``: its instances that were ever active. ``expr``: what is asked for it."""
+def instances_of(
+    asker: Asker, rule: Rule, expr: str, times: range, end_ms: int, conditions: Sequence[str] = ()
+) -> list[Instance]:
+    """Evaluate an alert by ``asker``: its instances that were ever active. ``expr``: what is asked for it, where each of the
+    ``conditions`` holds."""
     elements = Elements(rule)
     at = range(times.start - rule.offset_ms, times.stop - rule.offset_ms, times.step)
-    for piece in asker.pieces(rule, expr, at, values=rule.reads_value):
+    for piece in asker.narrowed(rule, expr, at, conditions, values=rule.reads_value):
         elements.add(piece)
     runs, evaluated = elements.settled(times)
     if elements.failed:
