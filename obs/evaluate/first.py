@@ -18,8 +18,9 @@ from functools import partial
 from obs.errors import InputError
 from obs.evaluate import explain, narrow, replay
 from obs.evaluate import rules as rules_
+from obs.evaluate.elements import Made
 from obs.evaluate.explain import take_apart
-from obs.evaluate.ranges import Asker, in_parallel
+from obs.evaluate.ranges import EVERYWHERE, Asker, in_parallel
 from obs.evaluate.replay import Instance
 from obs.evaluate.rules import Rule
 from obs.evaluate.simplify import Apart, Asked, Copies, asked, can_give, simplified
@@ -59,7 +60,7 @@ def evaluate(
     starts = _starts(ordered, alerts, times)
     turns = rules_.Turns(rules)
     found: list[list[Instance]] = [[] for _ in alerts]
-    some: dict[str, int] = {}  # names of which the private Prometheus has samples, and how many series
+    some: dict[str, narrow.There] = {}  # names of which the private Prometheus has samples
     with PrivatePrometheus() as server:
         private = Asker(server.client, stop=asker.stop, warnings=asker.warnings, failed=asker.failed)
         parts = _Parts(frozenset(recorded), lambda text: asked(text, able, copies, apart))
@@ -82,24 +83,24 @@ def evaluate(
                 done += 1
             progress(f"evaluated first: {what}", done / len(works))
 
-        def add(made: Mapping[str, int]) -> None:
+        def add(made: Mapping[str, Made], every: range) -> None:
             with lock:
-                for name, series in made.items():
-                    some[name] = some.get(name, 0) + series
+                for name, one in made.items():
+                    some[name] = narrow.There(one, every).beside(some.get(name))
 
         def record(job: _Job) -> None:
-            add(replay.record_all(asker, server, job.rules, job.asked, job.times))
+            add(replay.record_all(asker, server, job.rules, job.asked, job.times), job.times)
 
         def read(rule: Rule, text: str, every: range) -> None:
             there = dict(some)  # others add to it meanwhile
             if not can_give(take_apart(text), there):
                 return
             text = replay.at_its_turn(private, rule, simplified(text, there), turns)
+            where = narrow.where(text, every, there, values=rule.kind == "record") if not rule.offset_ms else EVERYWHERE
             if rule.kind == "record":
-                add(replay.record_all(private, server, [rule], [Asked(text)], every))
+                add(replay.record_all(private, server, [rule], [Asked(text)], every, where), every)
             else:
-                conditions = narrow.conditions(text, there)
-                found[places[id(rule)]] = replay.instances_of(private, rule, text, every, end_ms, conditions)
+                found[places[id(rule)]] = replay.instances_of(private, rule, text, every, end_ms, where)
 
         places = {id(rule): number for number, rule in enumerate(alerts)}
         works = [partial(work, _called(job.rules[0], parts), partial(record, job)) for job in jobs]

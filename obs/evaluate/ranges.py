@@ -35,7 +35,7 @@ _PAUSE = 0.5  # seconds before the second try; doubled each time
 _FIRST = 1_000  # steps of a first piece
 _BODY = 8_000_000  # bytes of an answer to aim at: decoding it takes some 50 MB
 _SECONDS = 8.0  # of an answer to aim at
-_GAP = 30  # steps; to ask at these too costs less than another question
+GAP = 30  # steps; to ask at these too costs less than another question
 _FAULTS = 2_000  # failing queries of one rule before we give up to find out at which times it works
 
 
@@ -50,6 +50,22 @@ class Piece:
     count: int
     series: tuple[Packed, ...]
     failed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Where:
+    """At which of the times an expression is asked (obs.evaluate.narrow says why that is enough).
+
+    ``runs``: at these only, the first of all times among them: from the end of a run to the next nothing changes.
+    ``conditions``: not at times at which one of these, asked in this order, has no element: there it has none either.
+    One of the two.
+    """
+
+    runs: tuple[tuple[int, int], ...] | None = None
+    conditions: tuple[str, ...] = ()
+
+
+EVERYWHERE = Where()
 
 
 @dataclass
@@ -107,22 +123,24 @@ class Asker:
                 f"{first_said or 'see the expression'}"
             )
 
-    def narrowed(
-        self, rule: Rule, expr: str, times: range, conditions: Sequence[str], *, values: bool
-    ) -> Iterator[Piece]:
-        """``pieces``, without times at which one of some conditions, asked in this order, has no element: there ``expr`` has
-        none either (obs.evaluate.narrow)."""
-        left: Sequence[tuple[int, int]] = [(0, len(times))]
-        for condition in conditions:
+    def answers(self, rule: Rule, expr: str, times: range, where: Where, *, values: bool) -> Iterator[Piece]:
+        """``pieces``, asked only at some of the times: the rest is known. Times without any element can be left out."""
+        left: Sequence[tuple[int, int]] = [(0, len(times))] if where.runs is None else where.runs
+        for condition in where.conditions:
             found: list[tuple[int, int]] = []
             for low, high in left:
                 for piece in self.pieces(rule, f"group({condition})", times[low:high], values=False):
                     runs = [*(run for one in piece.series for run in one.runs), *((at, at + 1) for at in piece.failed)]
                     found += [(low + piece.first + begin, low + piece.first + end) for begin, end in runs]
-            left = merged(found, _GAP)
-        for low, high in left:
+            left = merged(found, GAP)
+        for number, (low, high) in enumerate(left):
+            last = None
             for piece in self.pieces(rule, expr, times[low:high], values=values):
-                yield replace(piece, first=low + piece.first)
+                last = replace(piece, first=low + piece.first)
+                yield last
+            until = left[number + 1][0] if number + 1 < len(left) else len(times)
+            if where.runs is not None and last is not None and until > high:
+                yield _held(last, high, until - high)
 
     def warn(self, text: str) -> None:
         with self._lock:
@@ -197,6 +215,18 @@ class _Faults:
         self.count += 1
         if self.count > _FAULTS or re.search(r"parse error|cannot parse|unknown function|unsupported function", said):
             raise InputError(f"{rule.where or rule.name}: {rule.name} cannot be evaluated: {self.said}")
+
+
+def _held(piece: Piece, first: int, count: int) -> Piece:
+    """The last of a piece's times over and over, ``count`` times from index ``first`` on."""
+    if piece.count - 1 in piece.failed:
+        return Piece(first, count, (), tuple(range(count)))
+    series = tuple(
+        Packed(one.labels, ((0, count),), None if one.values is None else one.values[-1:] * count)
+        for one in piece.series
+        if one.runs[-1][1] == piece.count
+    )
+    return Piece(first, count, series)
 
 
 def _joined(one: Piece, two: Piece) -> Piece:
