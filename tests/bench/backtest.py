@@ -209,9 +209,14 @@ def _replay(url: str, start_ms: int, rules: list[str]) -> None:
             ],
             stdout=log, stderr=subprocess.STDOUT, check=False,
         )  # fmt: skip
+        log.seek(0)
+        said = log.read().decode(errors="replace")
         if done.returncode:
-            log.seek(0)
-            sys.exit("vmalert failed: " + log.read()[-2000:].decode(errors="replace"))
+            sys.exit("vmalert failed: " + said[-2000:])
+        lost = re.findall(r"dropping (\d+) time series", said)
+        if lost:  # what was recorded in these is missing from then on, for it and for the rules that read it
+            why = re.findall(r"attempt \d+ to send request failed: (.*)", said)
+            print(f"vmalert lost {sum(map(int, lost))} of its series' pieces: {why[0][:400] if why else said[-400:]}")
 
 
 def _differences(client: Client, start_ms: int, found: list[list[Any]], rules: dict[str, Rule]) -> None:
