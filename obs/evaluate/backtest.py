@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -33,7 +33,7 @@ from obs.evaluate.ranges import Asker, in_order_of_time, in_parallel
 from obs.evaluate.recording import Recording, Tsdb
 from obs.evaluate.replay import Instance, Timeline
 from obs.evaluate.rules import Rule
-from obs.evaluate.simplify import Copies, always_has, can_give, simplified
+from obs.evaluate.simplify import Apart, Copies, always_has, can_give, simplified, without
 from obs.model.rule import Group
 from obs.prom import metric_names, tools
 from obs.prom.client import Client, LoadedRule, PassingError, QueryError, Series
@@ -103,7 +103,7 @@ def over_server(
     first_ms = begin - sum(explain.reach_ms(rule.expr) + rule.offset_ms + _LOOKBACK_MS for rule in plain)
     names = _patient(lambda: client.label_values("__name__", start=first_ms / 1000, end=end_ms / 1000))
     able = _makeable(ordered, set(names))
-    copies = _copies(client, first_ms, end_ms)
+    copies, apart = _copies(client, first_ms, end_ms), _apart(client, first_ms, end_ms)
     chooser = _Chooser(asker, plain, how, step_ms, times)
     plans = [chooser.plan(rule) for rule in ordered if rule.kind == "alert"]
     made = [plan for plan in plans if not plan.first and can_give(take_apart(plan.rule.expr), able)]
@@ -125,7 +125,7 @@ def over_server(
             share = len(made) / len(plans)
             instances += first.evaluate(
                 asker, plain, later, chooser.unstored, times, end_ms,
-                lambda text, part: told(text, share + part * (1 - share)), names, copies,
+                lambda text, part: told(text, share + part * (1 - share)), names, copies, apart,
             )  # fmt: skip
         timeline = Timeline(
             recording=client.url,
@@ -321,9 +321,11 @@ def _copies(client: Client, start_ms: int, end_ms: int) -> Copies:
         return client.label_values(label, start=start_ms / 1000, end=end_ms / 1000, match=selector)
 
     def same(selector: str, label: str, new: str) -> bool:
-        if not always_has(selector, label) or client.is_victoria_metrics:
+        if client.is_victoria_metrics:
             return False
         try:
+            if not always_has(selector, label) and values("__name__", without(selector, label)):
+                return False
             return not values(new, selector) and all("\n" not in one for one in values(label, selector))
         except ServerError:
             return False  # then it is asked as it stands
@@ -335,6 +337,23 @@ def _copies(client: Client, start_ms: int, end_ms: int) -> Copies:
         return known[key]
 
     return copies
+
+
+def _apart(client: Client, start_ms: int, end_ms: int) -> Apart:
+    """Whether no two series of a selector agree in some labels; asked of the server once for each."""
+    known: dict[tuple[str, tuple[str, ...]], bool] = {}
+
+    def apart(selector: str, labels: Collection[str]) -> bool:
+        key = (selector, tuple(sorted(labels)))
+        if key not in known:
+            known[key] = False  # where it cannot be told, it is asked as it stands
+            with contextlib.suppress(ServerError):
+                if not client.is_victoria_metrics:
+                    series = [dict(one) for one in client.series(selector, start=start_ms / 1000, end=end_ms / 1000)]
+                    known[key] = len({tuple(one.get(label, "") for label in key[1]) for one in series}) == len(series)
+        return known[key]
+
+    return apart
 
 
 def _has_prometheus() -> bool:

@@ -12,12 +12,16 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from obs.errors import InputError
 from obs.evaluate.ranges import Piece, merged
 from obs.evaluate.rules import Rule
 from obs.prom.packed import Packed
 from obs.prom.remote_write import STALE_NAN, Labels
+
+_MANY = 20  # runs of a series in a piece, from which on it is written sample by sample
+_STALE = array("d", [STALE_NAN])
 
 
 @dataclass
@@ -90,6 +94,22 @@ class Elements:
         return moved, left
 
 
+_CHANGES, _VALUES = 5_000, 4
+
+
+class Made(NamedTuple):
+    """Of what recording rules made under one name: how many series at once, and the times at which one of them began, ended
+    or had another value than before; None: too many, or unknown."""
+
+    series: int
+    changes: frozenset[int] | None
+
+    def beside(self, other: Made) -> Made:
+        """Of the series of both."""
+        changes = None if self.changes is None or other.changes is None else self.changes | other.changes
+        return Made(self.series + other.series, changes)
+
+
 @dataclass
 class Recorded:
     """A recording rule's samples; pieces are given in order of time. ``over``: evaluations beyond the limit."""
@@ -97,9 +117,14 @@ class Recorded:
     rule: Rule
     clashes: int = 0
     over: int = 0
-    some: bool = False
+    most: int = 0  # series in one piece
     example: Labels = ()
-    _open: dict[Labels, None] = field(default_factory=dict)
+    changes: set[int] | None = field(default_factory=set)
+    _open: dict[Labels, float] = field(default_factory=dict)
+
+    @property
+    def made(self) -> Made:
+        return Made(self.most, None if self.changes is None else frozenset(self.changes))
 
     def series(self, piece: Piece, times: range) -> list[tuple[Labels, Sequence[int], array[float]]]:
         """What the piece's evaluations record: per series, times (each evaluation's, less the offset) and values."""
@@ -127,15 +152,32 @@ class Recorded:
         good = [index for index in range(piece.count) if index not in failed] if failed else range(piece.count)
         if not good:
             return []
-        self.some = self.some or bool(found)
+        self.most = max(self.most, len(found))
         mine = times[piece.first : piece.first + piece.count]
         out: list[tuple[Labels, Sequence[int], array[float]]] = []
-        last: dict[Labels, None] = {}
+        last: dict[Labels, float] = {}
+        if failed or self.rule.offset_ms:
+            self.changes = None
         for labels in sorted(found.keys() | self._open.keys()):
             runs = sorted(found.get(labels, ()), key=lambda run: run[0])
+            if self.changes is not None:
+                self._note(self.changes, labels, runs, mine)
             if len(runs) == 1 and runs[0][:2] == (0, piece.count) and not failed:
                 out.append((labels, mine, runs[0][2]))
-                last[labels] = None
+                last[labels] = runs[0][2][-1]
+                continue
+            if not failed and len(runs) <= _MANY:
+                open_ = labels in self._open
+                at = 0
+                for begin, end, values in runs:
+                    if open_ and at < begin:
+                        out.append((labels, mine[at : at + 1], _STALE))
+                    out.append((labels, mine[begin:end], values))
+                    open_, at = True, end
+                if open_ and at < piece.count:
+                    out.append((labels, mine[at : at + 1], _STALE))
+                elif open_:
+                    last[labels] = runs[-1][2][-1]
                 continue
             present: dict[int, float] = {}
             for begin, end, values in runs:
@@ -153,9 +195,35 @@ class Recorded:
             if at_:
                 out.append((labels, at_, value_))
             if there:
-                last[labels] = None
+                last[labels] = present[good[-1]]
         self._open = last
         return out
+
+    def _note(
+        self, changes: set[int], labels: Labels, runs: Sequence[tuple[int, int, array[float]]], times: range
+    ) -> None:
+        """Add the times at which a series changes, within a piece at these times or from the one before."""
+        before = None if labels not in self._open else _bits(array("d", [self._open[labels]]))[0]
+        at = 0
+        for begin, end, values in runs:
+            if before is not None and at < begin:
+                changes.add(times[at])
+                before = None
+            bits = _bits(values)
+            if len(set(bits)) > _VALUES:
+                self.changes = None
+                return
+            index = begin
+            for bit, same in itertools.groupby(bits):
+                if bit != before:
+                    changes.add(times[index])
+                before = bit
+                index += sum(1 for _ in same)
+            at = end
+        if before is not None and at < len(times):
+            changes.add(times[at])
+        if len(changes) > _CHANGES:
+            self.changes = None
 
     def _over(self, found: dict[Labels, list[tuple[int, int, array[float]]]], count: int) -> set[int]:
         changes = [0] * (count + 1)
@@ -164,6 +232,11 @@ class Recorded:
                 changes[begin] += 1
                 changes[end] -= 1
         return {index for index, now in enumerate(itertools.accumulate(changes)) if now > self.rule.limit}
+
+
+def _bits(values: array[float]) -> array[int]:
+    """Values as bits: a NaN is not equal to itself, and 0 is equal to -0."""
+    return array("Q", values.tobytes())
 
 
 def _overlaps(runs: Sequence[tuple[int, int]]) -> set[int]:

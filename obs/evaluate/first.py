@@ -8,18 +8,22 @@ is copied, so ranges over raw series see the server's samples and staleness.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from obs.errors import InputError
-from obs.evaluate import explain, replay
+from obs.evaluate import explain, narrow, replay
 from obs.evaluate import rules as rules_
+from obs.evaluate.elements import Made
 from obs.evaluate.explain import take_apart
-from obs.evaluate.ranges import Asker, in_parallel
+from obs.evaluate.ranges import EVERYWHERE, Asker, in_parallel
 from obs.evaluate.replay import Instance
 from obs.evaluate.rules import Rule
-from obs.evaluate.simplify import Copies, can_give, simplified
+from obs.evaluate.simplify import Apart, Asked, Copies, asked, can_give, simplified
 from obs.prom import metric_names
 from obs.prom.server import PrivatePrometheus
 
@@ -37,10 +41,11 @@ def evaluate(
     progress: Callable[[str, float], None],
     known: Collection[str],
     copies: Copies,
+    apart: Apart,
 ) -> list[Instance]:
     """The alerts' instances. ``recorded``: the rules by the names that are to be evaluated first; ``times``: a rule's
     evaluation times in the backtest (recording rules begin earlier, by what their readers look back); ``known``: all
-    names of metrics on the server in that time; ``copies``: as obs.evaluate.simplify.simplified wants it.
+    names of metrics on the server in that time; ``copies``, ``apart``: as obs.evaluate.simplify.asked wants them.
 
     InputError when an expression cannot be divided; else as obs.evaluate.backtest.over_server.
     """
@@ -55,40 +60,69 @@ def evaluate(
     starts = _starts(ordered, alerts, times)
     turns = rules_.Turns(rules)
     found: list[list[Instance]] = [[] for _ in alerts]
-    some: set[str] = set()  # names of which the private Prometheus has samples
+    some: dict[str, narrow.There] = {}  # names of which the private Prometheus has samples
     with PrivatePrometheus() as server:
         private = Asker(server.client, stop=asker.stop, warnings=asker.warnings, failed=asker.failed)
-        parts = _Parts(frozenset(recorded), lambda text: simplified(text, able, copies))
-        asked: list[tuple[Rule, str, range]] = []
+        parts = _Parts(frozenset(recorded), lambda text: asked(text, able, copies, apart))
+        reading: list[tuple[Rule, str, range]] = []  # what is asked of the private Prometheus
         for rule in [*ordered, *alerts]:
             every = times(rule)
             if rule.kind == "record":
                 every = range(starts[id(rule)] // every.step * every.step, every.stop, every.step)
-            asked.append((rule, parts.taken(rule, every), every))
+            text = parts.taken(rule, every)
+            if text:
+                reading.append((rule, text, every))
         jobs = parts.jobs()
         done = 0
+        lock = threading.Lock()
 
-        def record(text: str, same: Sequence[Rule], every: range) -> None:
+        def work(what: str, run: Callable[[], object]) -> None:
             nonlocal done
-            some.update(replay.record_all(asker, server, same, text, every))
-            done += 1
-            name = "part of an alert" if same[0].name in parts.made else same[0].name
-            progress(f"evaluated first: {name}", 0.9 * done / len(jobs))
+            run()
+            with lock:
+                done += 1
+            progress(f"evaluated first: {what}", done / len(works))
 
-        in_parallel([partial(record, *job) for job in jobs], asker.stop)
-        for rule, text, every in asked:
-            if rule.kind == "record" and text and can_give(take_apart(text), some):
-                text = replay.at_its_turn(private, rule, simplified(text, some), turns)
-                some.update(replay.record_all(private, server, [rule], text, every))
-        progress("the alerts over what was evaluated first", 0.9)
+        def add(made: Mapping[str, Made], every: range) -> None:
+            with lock:
+                for name, one in made.items():
+                    some[name] = narrow.There(one, every).beside(some.get(name))
 
-        def alert(number: int, rule: Rule, text: str, every: range) -> None:
-            if can_give(take_apart(text), some):
-                text = replay.at_its_turn(private, rule, simplified(text, some), turns)
-                found[number] = replay.instances_of(private, rule, text, every, end_ms)
+        def record(job: _Job) -> None:
+            add(replay.record_all(asker, server, job.rules, job.asked, job.times), job.times)
 
-        in_parallel([partial(alert, number, *one) for number, one in enumerate(asked[len(ordered) :])], asker.stop)
+        def read(rule: Rule, text: str, every: range) -> None:
+            there = dict(some)  # others add to it meanwhile
+            if not can_give(take_apart(text), there):
+                return
+            text = replay.at_its_turn(private, rule, simplified(text, there), turns)
+            where = narrow.where(text, every, there, values=rule.kind == "record") if not rule.offset_ms else EVERYWHERE
+            if rule.kind == "record":
+                add(replay.record_all(private, server, [rule], [Asked(text)], every, where), every)
+            else:
+                found[places[id(rule)]] = replay.instances_of(private, rule, text, every, end_ms, where)
+
+        places = {id(rule): number for number, rule in enumerate(alerts)}
+        works = [partial(work, _called(job.rules[0], parts), partial(record, job)) for job in jobs]
+        works += [partial(work, rule.name, partial(read, rule, text, every)) for rule, text, every in reading]
+        in_parallel(works, asker.stop, _needs(jobs, reading))
     return [one for some_ in found for one in some_]
+
+
+def _called(rule: Rule, parts: _Parts) -> str:
+    return "part of an alert" if rule.name in parts.made else rule.name
+
+
+def _needs(jobs: Sequence[_Job], reading: Sequence[tuple[Rule, str, range]]) -> dict[int, set[int]]:
+    """Which works must be done before which: jobs have the first places, then what is read of the private Prometheus."""
+    made = [(rule, place) for place, job in enumerate(jobs) for rule in job.rules]
+    needs: dict[int, set[int]] = {}
+    for place, (rule, text, _) in enumerate(reading, len(jobs)):
+        reader = dataclasses.replace(rule, expr=text)
+        needs[place] = {before for maker, before in made if rules_.reads(reader, maker)}
+        if rule.kind == "record":
+            made.append((rule, place))
+    return needs
 
 
 def _starts(ordered: Sequence[Rule], alerts: Sequence[Rule], times: Callable[[Rule], range]) -> dict[int, int]:
@@ -103,29 +137,39 @@ def _starts(ordered: Sequence[Rule], alerts: Sequence[Rule], times: Callable[[Ru
     return starts
 
 
+@dataclass(frozen=True)
+class _Job:
+    """What is asked of the server at some times (``asked[0].text``, and their labels each), for which rules."""
+
+    rules: tuple[Rule, ...]
+    asked: tuple[Asked, ...]
+    times: range
+
+
 class _Parts:
     """The parts of expressions that read only the server's series, to be evaluated there: see ``jobs``."""
 
-    def __init__(self, recorded: frozenset[str], simple: Callable[[str], str]) -> None:
+    def __init__(self, recorded: frozenset[str], way: Callable[[str], Asked]) -> None:
         self.recorded = recorded
         self.made: set[str] = set()
-        self._simple = simple
+        self._way = way
         self._names: dict[tuple[str, int, int, int], str] = {}
         self._wanted: list[tuple[str, Rule, range]] = []
 
     def _reads(self, expr: str) -> bool:
         return any(metric_names.may_read(expr, name) for name in self.recorded)
 
-    def jobs(self) -> list[tuple[str, list[Rule], range]]:
-        """What to ask, for which rules, and when: the same text at the same times once, from the earliest start on."""
-        found: dict[tuple[str, int, int, int, int, str], tuple[list[Rule], range]] = {}
+    def jobs(self) -> list[_Job]:
+        """What to ask, for which rules, and when: the same question at the same times once, from the earliest start on."""
+        found: dict[tuple[str, int, int, int, int, str], _Job] = {}
         for text, rule, every in self._wanted:
-            key = (self._simple(text), every.step, every.start % every.step, every.stop, rule.offset_ms, "")
-            if rule.limit:  # what it does not record is its own affair
-                key = (*key[:-1], rule.where or rule.name)
-            rules, others = found.get(key, ([], every))
-            found[key] = ([*rules, rule], range(min(every.start, others.start), every.stop, every.step))
-        return [(key[0], rules, every) for key, (rules, every) in found.items()]
+            way = self._way(text)
+            own = (rule.where or rule.name) if rule.limit else ""  # what it does not record is its own affair
+            key = (way.text, every.step, every.start % every.step, every.stop, rule.offset_ms, own)
+            job = found.get(key, _Job((), (), every))
+            times = range(min(every.start, job.times.start), every.stop, every.step)
+            found[key] = _Job((*job.rules, rule), (*job.asked, way), times)
+        return list(found.values())
 
     def taken(self, rule: Rule, times: range) -> str:
         """The rule's expression with its parts replaced by the series made of them; "" for a recording rule that is

@@ -19,9 +19,9 @@ import threading
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from obs.errors import InputError, OutputError, ServerError
@@ -35,6 +35,7 @@ _PAUSE = 0.5  # seconds before the second try; doubled each time
 _FIRST = 1_000  # steps of a first piece
 _BODY = 8_000_000  # bytes of an answer to aim at: decoding it takes some 50 MB
 _SECONDS = 8.0  # of an answer to aim at
+GAP = 30  # steps; to ask at these too costs less than another question
 _FAULTS = 2_000  # failing queries of one rule before we give up to find out at which times it works
 
 
@@ -49,6 +50,22 @@ class Piece:
     count: int
     series: tuple[Packed, ...]
     failed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Where:
+    """At which of the times an expression is asked (obs.evaluate.narrow says why that is enough).
+
+    ``runs``: at these only, the first of all times among them: from the end of a run to the next nothing changes.
+    ``conditions``: not at times at which one of these, asked in this order, has no element: there it has none either.
+    One of the two.
+    """
+
+    runs: tuple[tuple[int, int], ...] | None = None
+    conditions: tuple[str, ...] = ()
+
+
+EVERYWHERE = Where()
 
 
 @dataclass
@@ -105,6 +122,25 @@ class Asker:
                 f"{rule.name}: {failed} of {len(times)} evaluations fail, and change nothing, as on a server: "
                 f"{first_said or 'see the expression'}"
             )
+
+    def answers(self, rule: Rule, expr: str, times: range, where: Where, *, values: bool) -> Iterator[Piece]:
+        """``pieces``, asked only at some of the times: the rest is known. Times without any element can be left out."""
+        left: Sequence[tuple[int, int]] = [(0, len(times))] if where.runs is None else where.runs
+        for condition in where.conditions:
+            found: list[tuple[int, int]] = []
+            for low, high in left:
+                for piece in self.pieces(rule, f"group({condition})", times[low:high], values=False):
+                    runs = [*(run for one in piece.series for run in one.runs), *((at, at + 1) for at in piece.failed)]
+                    found += [(low + piece.first + begin, low + piece.first + end) for begin, end in runs]
+            left = merged(found, GAP)
+        for number, (low, high) in enumerate(left):
+            last = None
+            for piece in self.pieces(rule, expr, times[low:high], values=values):
+                last = replace(piece, first=low + piece.first)
+                yield last
+            until = left[number + 1][0] if number + 1 < len(left) else len(times)
+            if where.runs is not None and last is not None and until > high:
+                yield _held(last, high, until - high)
 
     def warn(self, text: str) -> None:
         with self._lock:
@@ -181,6 +217,18 @@ class _Faults:
             raise InputError(f"{rule.where or rule.name}: {rule.name} cannot be evaluated: {self.said}")
 
 
+def _held(piece: Piece, first: int, count: int) -> Piece:
+    """The last of a piece's times over and over, ``count`` times from index ``first`` on."""
+    if piece.count - 1 in piece.failed:
+        return Piece(first, count, (), tuple(range(count)))
+    series = tuple(
+        Packed(one.labels, ((0, count),), None if one.values is None else one.values[-1:] * count)
+        for one in piece.series
+        if one.runs[-1][1] == piece.count
+    )
+    return Piece(first, count, series)
+
+
 def _joined(one: Piece, two: Piece) -> Piece:
     by_labels = {item.labels: item for item in one.series}
     for item in two.series:
@@ -195,11 +243,11 @@ def _joined(one: Piece, two: Piece) -> Piece:
     return Piece(one.first, one.count + two.count, series, (*one.failed, *(index + one.count for index in two.failed)))
 
 
-def merged(runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Runs in order, those that touch (or overlap) made one."""
+def merged(runs: Sequence[tuple[int, int]], gap: int = 0) -> tuple[tuple[int, int], ...]:
+    """Runs in order, those that touch (or overlap, or have no more than ``gap`` between them) made one."""
     found: list[tuple[int, int]] = []
     for begin, end in sorted(runs):
-        if found and begin <= found[-1][1]:
+        if found and begin <= found[-1][1] + gap:
             found[-1] = (found[-1][0], max(found[-1][1], end))
         else:
             found.append((begin, end))
@@ -211,21 +259,38 @@ def in_order_of_time(failed: Mapping[str, set[int]]) -> tuple[tuple[str, tuple[i
     return tuple((alert, tuple(sorted(times))) for alert, times in sorted(failed.items()))
 
 
-def in_parallel(works: Sequence[Callable[[], None]], stop: threading.Event) -> None:
-    """Do all, a few at a time; the first failure ends the rest and is raised (of several, that of the first work)."""
+def in_parallel(works: Sequence[Callable[[], None]], stop: threading.Event, needs: Mapping[int, Collection[int]] = {}) -> None:
+    """Do all, a few at a time; the first failure ends the rest and is raised (of several, that of the first work).
+
+    ``needs``: per work (by its place) the earlier works that must be done before it. Those that most others wait for, one
+    behind the other, are begun first.
+    """
+    height = [0] * len(works)  # how many works wait for it, one behind the other
+    for place in reversed(range(len(works))):
+        for other in needs.get(place, ()):
+            height[other] = max(height[other], height[place] + 1)
+    waiting = sorted(range(len(works)), key=lambda place: -height[place])
+    done: set[int] = set()
+    futures: dict[Future[None], int] = {}
     with ThreadPoolExecutor(max_workers=_PARALLEL, thread_name_prefix="asker") as pool:
-        futures = [pool.submit(work) for work in works]
+        running: set[Future[None]] = set()
         try:
-            wait(futures, return_when=FIRST_EXCEPTION)
+            while waiting or running:
+                ready = [place for place in waiting if done.issuperset(needs.get(place, ()))]
+                for place in ready[: _PARALLEL - len(running)]:
+                    waiting.remove(place)
+                    future = pool.submit(works[place])
+                    futures[future] = place
+                    running.add(future)
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                if any(future.exception() for future in ended):
+                    break
+                done.update(futures[future] for future in ended)
         finally:
-            if any(one.done() and not one.cancelled() and one.exception() for one in futures) or not all(
-                one.done() for one in futures
-            ):
+            if waiting or not all(future.done() and not future.exception() for future in futures):
                 stop.set()
-                for one in futures:
-                    one.cancel()
-    failures = [one.exception() for one in futures if not one.cancelled()]
-    for failure in sorted(failures, key=lambda one: isinstance(one, StoppedError)):
+    failures = {place: future.exception() for future, place in futures.items()}
+    for _, failure in sorted(failures.items(), key=lambda item: (isinstance(item[1], StoppedError), item[0])):
         if failure is not None:
             raise failure
 

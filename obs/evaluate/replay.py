@@ -16,17 +16,17 @@ import contextlib
 import datetime
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from obs.errors import InputError
 from obs.evaluate import explain, state
 from obs.evaluate import rules as rules_
-from obs.evaluate.elements import Elements, Recorded
+from obs.evaluate.elements import Elements, Made, Recorded
 from obs.evaluate.explain import take_apart
-from obs.evaluate.ranges import Asker, in_order_of_time, in_parallel
+from obs.evaluate.ranges import EVERYWHERE, Asker, Where, in_order_of_time, in_parallel
 from obs.evaluate.recording import Recording
-from obs.evaluate.simplify import can_give
+from obs.evaluate.simplify import Asked, can_give
 from obs.model.rule import Group
 from obs.prom import metric_names, tools
 from obs.prom.remote_write import Labels
@@ -228,11 +228,11 @@ def record_in_order(
     made: set[str] = set()
     for level in rules_.levels(rules):
         there = made.union(known)
-        some: list[set[str]] = []
+        some: list[dict[str, Made]] = []
 
         def work(rule: Rule) -> None:
             expr = at_its_turn(asker, rule, rule.expr, turns)
-            some.append(record_all(asker, server, [rule], expr, times(rule)))  # noqa: B023 (done within the loop)
+            some.append(record_all(asker, server, [rule], [Asked(expr)], times(rule)))  # noqa: B023 (done within the loop)
             said(rule)
 
         in_parallel([partial(work, rule) for rule in level if can_give(take_apart(rule.expr), there)], asker.stop)
@@ -240,18 +240,31 @@ def record_in_order(
     return made
 
 
-def record_all(asker: Asker, server: PrivatePrometheus, rules: Sequence[Rule], expr: str, times: range) -> set[str]:
-    """Evaluate recording rules that ask for the same (``expr``) at the same times (and offset) by ``asker`` and write their
-    samples, stale markers too, into ``server``.
+def record_all(
+    asker: Asker,
+    server: PrivatePrometheus,
+    rules: Sequence[Rule],
+    asked: Sequence[Asked],
+    times: range,
+    where: Where = EVERYWHERE,
+) -> dict[str, Made]:
+    """Evaluate recording rules that ask for the same at the same times (and offset) by ``asker`` and write their samples,
+    stale markers too, into ``server``. ``asked``: per rule, the question (one for all) and its labels.
 
-    The names of those that gave any. InputError when they cannot be evaluated.
+    What those made that made any. InputError when they cannot be evaluated.
     """
     each = [Recorded(rule) for rule in rules]
     offset = rules[0].offset_ms
     at = range(times.start - offset, times.stop - offset, times.step)
-    for piece in asker.pieces(rules[0], expr, at, values=True):
-        for one in each:
-            server.writer.write_series(one.series(piece, at))
+    for piece in asker.answers(rules[0], asked[0].text, at, where, values=not all(way.ones for way in asked)):
+        some = at[piece.first : piece.first + piece.count]
+        for one, way in zip(each, asked, strict=True):
+            series = way.put(piece.series)
+            if series is not None:
+                server.writer.write_series(one.series(replace(piece, series=tuple(series)), at))
+                continue
+            for part in asker.pieces(one.rule, way.plain, some, values=True):
+                server.writer.write_series(one.series(replace(part, first=piece.first + part.first), at))
     for rule, recorded in zip(rules, each, strict=True):
         if recorded.clashes == len(times):
             raise InputError(
@@ -262,14 +275,20 @@ def record_all(asker: Asker, server: PrivatePrometheus, rules: Sequence[Rule], e
         for count, why in ((recorded.clashes, "two series with the same labels"), (recorded.over, over)):
             if count:
                 asker.warn(f"{rule.name}: {count} of {len(times)} evaluations fail, as on a server: {why}")
-    return {rule.name for rule, recorded in zip(rules, each, strict=True) if recorded.some}
+    made: dict[str, Made] = {}
+    for rule, recorded in zip(rules, each, strict=True):
+        if recorded.most:
+            made[rule.name] = made[rule.name].beside(recorded.made) if rule.name in made else recorded.made
+    return made
 
 
-def instances_of(asker: Asker, rule: Rule, expr: str, times: range, end_ms: int) -> list[Instance]:
-    """Evaluate an alert by ``asker``: its instances that were ever active. ``expr``: what is asked for it."""
+def instances_of(
+    asker: Asker, rule: Rule, expr: str, times: range, end_ms: int, where: Where = EVERYWHERE
+) -> list[Instance]:
+    """Evaluate an alert by ``asker``: its instances that were ever active. ``expr``: what is asked for it (``where``)."""
     elements = Elements(rule)
     at = range(times.start - rule.offset_ms, times.stop - rule.offset_ms, times.step)
-    for piece in asker.pieces(rule, expr, at, values=rule.reads_value):
+    for piece in asker.answers(rule, expr, at, where, values=rule.reads_value):
         elements.add(piece)
     runs, evaluated = elements.settled(times)
     if elements.failed:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
 from obs.errors import InputError, ServerError
 from obs.prom import faults, packed
@@ -378,6 +378,17 @@ class Client:
             params["match[]"] = match
         found: list[str] = self._library(lambda connect: connect.get_label_values(label_name=name, params=params))
         return sorted(found)
+
+    def series(self, match: str, *, start: float, end: float) -> list[Labels]:
+        """The labels of all series that a selector picks, of the blocks from ``start`` to ``end`` (unix seconds)."""
+        path = f"/api/v1/series?{urlencode({'match[]': match, 'start': f'{start:.3f}', 'end': f'{end:.3f}'})}"
+        status, headers, body = self._exchange(path, None)
+        with self._decoding("series"):
+            data = json.loads(body).get("data") if status == 200 else None
+            if isinstance(data, list):
+                return [make_labels(one.items()) for one in data]
+        self._judged(path, None, status, headers, body)
+        raise ServerError(f"{self.url} answered without series; is that a Prometheus?")
 
     def status_tsdb(self) -> tuple[int, int] | None:
         """The first and last time (unix milliseconds) of the samples in the server's head block; None when empty."""

@@ -92,8 +92,12 @@ def _cut_out(body: bytes, at: int, start_ms: int, step_ms: int, wanted: bool) ->
         _step(body[place + 1 : body.find(b",", place)], start_ms, step_ms) for place in (begin, body.rfind(b"[", begin, end))
     )
     labels = make_labels(item["metric"].items())
-    if last - first == count - 1 and not wanted:
-        return Packed(labels, ((first, last + 1),)), end + 3
+    if last - first == count - 1:
+        same = body[body.rfind(b',"', begin, end) : end + 1]  # ,"value"]
+        if not wanted:
+            return Packed(labels, ((first, last + 1),)), end + 3
+        if body.count(same, begin, end + 1) == count:
+            return Packed(labels, ((first, last + 1),), array("d", [float(same[2:-2])]) * count), end + 3
     parts = body[begin:end].split(b'"')  # [time,  value  ],[time,  value  … and nothing behind the last
     if len(parts) != 2 * count + 1 or parts[-1]:
         raise ValueError("a series has another shape")

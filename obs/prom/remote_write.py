@@ -76,7 +76,7 @@ class Writer:
     """
 
     url: str
-    batch: int = 10_000
+    batch: int = 40_000
     timeout: float = 60.0
 
     def __enter__(self) -> Writer:
@@ -149,8 +149,9 @@ class Writer:
     def _send(self, request: bytes, count: int, low_ms: int, high_ms: int) -> None:
         import cramjam
 
+        body = bytes(cramjam.snappy.compress_raw(request))
         with self._lock:
-            self._send_one(bytes(cramjam.snappy.compress_raw(request)), count, low_ms, high_ms)
+            self._send_one(body, count, low_ms, high_ms)
 
     def _send_one(self, body: bytes, count: int, low_ms: int, high_ms: int) -> None:
         import requests
@@ -185,7 +186,7 @@ def _column(labels: Labels, times: Sequence[int], values: bytes, cache: dict[Lab
     if head is None:
         head = cache[labels] = b"".join(_label(name, value) for name, value in labels)
     if isinstance(times, range):  # of many series: all samples have the same size as a rule, and differ by their values
-        mould, size = moulds.get(times) or moulds.setdefault(times, _mould(times))
+        mould, size = _cut(times, moulds)
         if size:
             body = bytearray(mould)
             for byte in range(8):
@@ -196,6 +197,15 @@ def _column(labels: Labels, times: Sequence[int], values: bytes, cache: dict[Lab
         end = _tail(at)
         body += b"\x12" + _varint(9 + len(end)) + b"\x09" + values[8 * index : 8 * index + 8] + end
     return b"\x0a" + _varint(len(head) + len(body)) + head + body
+
+
+def _cut(times: range, moulds: _Moulds) -> tuple[bytes, int]:
+    """``_mould`` of some times, cut from one of more times where there is one."""
+    for all_, (mould, size) in moulds.items():
+        if size and all_.step == times.step and times[0] in all_ and times[-1] in all_:
+            at = all_.index(times[0]) * size
+            return mould[at : at + len(times) * size], size
+    return moulds.setdefault(times, _mould(times))
 
 
 @lru_cache(maxsize=16_384)

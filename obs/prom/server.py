@@ -22,7 +22,7 @@ from typing import Any
 
 from obs.errors import ToolError
 from obs.prom import tools
-from obs.prom.client import Client
+from obs.prom.client import Client, Connection
 from obs.prom.remote_write import Writer, one_line
 
 _HEAD = "10y"
@@ -70,7 +70,8 @@ class PrivatePrometheus:
             for attempt in range(1, _ATTEMPTS + 1):
                 if self._start(binary, last=attempt == _ATTEMPTS):
                     break
-            self.client = Client(self.url, deadline=120.0)
+            # not compressed: that costs a server half as much again as to make the answer (a header of Connection's)
+            self.client = Client(Connection(self.url, timeout=120.0, headers={"Accept-Encoding": "identity"}))
             self.writer = Writer(self.url).__enter__()
         except BaseException:
             self.close()
@@ -88,6 +89,12 @@ class PrivatePrometheus:
     def pid(self) -> int:
         """The process id (0 when it is not running)."""
         return self._process.pid if self._process is not None and self._process.poll() is None else 0
+
+    @property
+    def data(self) -> Path:
+        """Its data folder, while it runs."""
+        assert self._folder is not None
+        return self._folder / "data"
 
     @property
     def log(self) -> str:

@@ -26,6 +26,7 @@ What promtool 2.42 does in its own way, and what is done about it:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import re
@@ -39,7 +40,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from obs.evaluate import backtest, replay
+import pytest
+
+from obs.evaluate import backtest, narrow, ranges, replay
 from obs.evaluate.ranges import Asker
 from obs.evaluate.replay import Instance, Timeline
 from obs.evaluate.rules import Rule, load_rule_files
@@ -193,6 +196,20 @@ def alert_exprs(chance: random.Random, step: int) -> list[str]:
     ]
 
 
+def narrow_exprs(step: int) -> list[str]:
+    """What is asked only at some times when it is evaluated first (obs.evaluate.narrow)."""
+    return [
+        "r:x2 > 4 and on (i) r:nest > 2",
+        f"present_over_time(r:here[{d(4 * step)}]) unless on (i) r:here",
+        f'avg_over_time(r:x2[{d(2 * step)}]) > 3 unless on (i) r:one{{src="x"}} and on (job) count by (job) (r:here) > 1',
+        "max by (i) (r:x2 > 2 unless on (i) r:max > 9)",
+        "count(r:here) > 2",
+        f"sum by (job) (r:here offset {d(2 * step)}) > on (job) sum by (job) (r:here)",
+        f"count_over_time(r:here[{d(5 * step)}]) < 4 and on (i, job) r:here",
+        f"min_over_time(r:many[{d(3 * step)}]) == 1 unless r:many == 0",
+    ]
+
+
 TEMPLATES = [
     {"who": "{{ $labels.i }}-{{ $labels.job }}"},
     {"level": '{{ if gt $value 4.0 }}high{{ else if gt $value 2.0 }}middle{{ else }}low{{ end }}'},
@@ -235,6 +252,14 @@ def rule_set(chance: random.Random) -> RuleSet:
         mixed[at + 1 : at + 1] = ones[1:]
         mixed += last
         groups = [{"name": "g0", "rules": mixed}]
+    groups[0]["rules"] = [
+        {"record": "r:here", "expr": "group by (i, job) (x)"},
+        {"record": "r:many", "expr": "count by (job) (x > 1) > bool 1"},
+        *groups[0]["rules"],
+    ]
+    narrowed: list[dict[str, Any]] = [{"alert": f"N{number}", "expr": expr} for number, expr in enumerate(narrow_exprs(step))]
+    narrowed[0]["labels"] = {"shown": "{{ $value }}"}
+    groups[-1]["rules"] = [*groups[-1]["rules"], *narrowed]
     for group in groups:
         group["interval"] = d(step)
     return RuleSet(step, sample, groups)
@@ -257,6 +282,16 @@ def points(rules: RuleSet) -> list[Point]:
 NAN: float = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]  # as Prometheus parses "NaN"
 
 
+@contextlib.contextmanager
+def narrowing() -> Iterator[None]:
+    """Whatever can be asked at some times only is, though it reads only a few series."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in ((narrow, "_WORTH", 0), (narrow, "_SHARE", 1.0), (narrow, "_GROWTH", 0), (narrow, "GAP", 1),
+                                    (ranges, "GAP", 1)):
+            patch.setattr(module, name, value)
+        yield
+
+
 def ours(rules: RuleSet, loaded: Sequence[Rule]) -> dict[str, tuple[Timeline, tuple[str, ...]]]:
     """Our timelines by the way they came about, with warnings."""
     data = points(rules)
@@ -265,9 +300,10 @@ def ours(rules: RuleSet, loaded: Sequence[Rule]) -> dict[str, tuple[Timeline, tu
     with PrivatePrometheus() as server:
         server.writer.write(data)
         for how in ("auto", "first"):
-            history = backtest.over_server(
-                server.client, loaded, start_ms=T0, end_ms=end, step_ms=5 * rules.interval, how=how  # type: ignore[arg-type]
-            )
+            with narrowing():
+                history = backtest.over_server(
+                    server.client, loaded, start_ms=T0, end_ms=end, step_ms=5 * rules.interval, how=how  # type: ignore[arg-type]
+                )
             found[how] = history.timeline, history.warnings
     names = frozenset(dict(point.labels)["__name__"] for point in data)
     played = Played("cases", data, T0, end, 5 * rules.interval, names)

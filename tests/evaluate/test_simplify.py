@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 
 from obs.evaluate.explain import reach_ms, take_apart
-from obs.evaluate.simplify import always_has, can_give, simplified
+from obs.evaluate.simplify import Asked, always_has, asked, can_give, simplified, without
+from obs.prom.packed import Packed
 from obs.prom.remote_write import make_labels
 from obs.prom.server import PrivatePrometheus
 
@@ -52,16 +53,16 @@ def test_what_can_only_be_empty_goes(expr: str, wanted: str) -> None:
 
 def test_a_label_is_copied_after_the_sum_where_that_is_the_same() -> None:
     expr = 'sum by (le, model) (label_replace(rate(a{m!=""}[5m]), "model", "$1", "m", "(.+)"))'
-    asked = []
+    told = []
 
     def copies(selector: str, label: str, new: str) -> bool:
-        asked.append((selector, label, new))
+        told.append((selector, label, new))
         return True
 
     assert simplified(expr, {"a"}, copies) == (
         'sum by (le, model) (label_replace(sum by (le, m) (rate(a{m!=""}[5m])), "model", "$1", "m", "(.+)"))'
     )
-    assert asked == [('a{m!=""}', "m", "model")]
+    assert told == [('a{m!=""}', "m", "model")]
     assert simplified(expr, {"a"}) == expr  # nobody says that it is the same
     for other in (
         expr.replace("sum by", "count by"),
@@ -108,11 +109,60 @@ def test_the_same_values(server: PrivatePrometheus, op: str, inner: str) -> None
     new = simplified(expr, {"a", "b"}, lambda *unused: True)
     assert new != expr
     assert " or x" not in new
-    asked = [server.client.ask_packed(text, T0, T0 + 3_540_000, 60_000) for text in (expr, new)]
-    one, two = ({series.labels: (series.runs, list(series.values or ())) for series in answer.series} for answer in asked)
+    answers = [server.client.ask_packed(text, T0, T0 + 3_540_000, 60_000) for text in (expr, new)]
+    one, two = ({series.labels: (series.runs, list(series.values or ())) for series in answer.series} for answer in answers)
     assert one.keys() == two.keys()
     assert one
     for labels, (runs, values) in one.items():
         assert two[labels][0] == runs
         # Prometheus adds in an order of its own, another one each time
         assert two[labels][1] == pytest.approx(values, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        # no two series in one group: they are asked for as they are
+        ('sum by (instance, le, model) (label_replace(rate(a{m!=""}[5m]), "model", "$1", "m", "(.+)"))', 'rate(a{m!=""}[5m])'),
+        ('group by (instance, le, m, z) (label_replace(label_replace(a, "y", "$1", "m", "(.+)"), "z", "$1", "job", "(.+)"))',
+         "a"),
+        ('max by (instance) (a{le="1"})', 'a{le="1"}'),
+        # several
+        ('sum by (le, model) (label_replace(rate(a{m!=""}[5m]), "model", "$1", "m", "(.+)"))',
+         'sum by (le, m) (rate(a{m!=""}[5m]))'),
+        ('max by (instance, model) (label_replace(a, "model", "$1", "m", "(.+)"))', "max by (instance, m) (a)"),
+        ("group by (instance) (a) or group by (instance) (x) or\ngroup by (instance) (b)",
+         'group by (instance) ({__name__=~"a|x|b"})'),
+    ],
+)  # fmt: skip
+def test_labels_that_are_put_on_the_answer(server: PrivatePrometheus, expr: str, text: str) -> None:
+    def apart(selector: str, labels: Collection[str]) -> bool:
+        found = [dict(one) for one in server.client.series(selector, start=T0 / 1000, end=T0 / 1000 + 3600)]
+        return len({tuple(one.get(label) for label in labels) for one in found}) == len(found) > 0
+
+    way = asked(expr, {"a", "b", "x"}, lambda *unused: True, apart)
+    assert way.text == text
+    one, two = (server.client.ask_packed(what, T0, T0 + 3_540_000, 60_000).series for what in (expr, way.text))
+    put = way.put(two)
+    assert put is not None
+    assert {series.labels: series.runs for series in put} == {series.labels: series.runs for series in one}
+    values = {series.labels: list(series.values or ()) for series in one}
+    for series in put:
+        assert list(series.values or ()) == pytest.approx(values[series.labels], rel=1e-12)
+
+
+def test_labels_that_are_not_put_on() -> None:
+    copied = 'sum by (instance, m2) (label_replace(a, "m2", "$1", "m", "(.+)"))'
+    yes, no = (lambda *unused: True), (lambda *unused: False)
+    assert asked(copied, {"a"}, no, yes).text == copied
+    assert asked("sum by (m) (a)", {"a"}, yes, yes).text == "sum by (m) (a)"
+    assert asked("sum without (m) (a)", {"a"}, yes, yes).text == "sum without (m) (a)"
+    assert asked("count by (instance) (a)", {"a"}, yes, yes).text == "count by (instance) (a)"
+    assert asked('sum by (instance) ({job="j"})', {"a"}, yes, yes).text == 'sum by (instance) ({job="j"})'
+    clash = Asked("a", (("m", "m"),)).put([Packed(make_labels([("m", "1"), ("i", i)]), ((0, 1),)) for i in "ab"])
+    assert clash is None
+    assert without("a", "m") == 'a{m=""}'
+    assert without('a{x="1",}', "m") == 'a{x="1",m=""}'
+    for expr in ('group by (i) (a) or group by (j) (b)', 'group by (__name__) (a) or group by (__name__) (b)',
+                 'group by (i) (a{x="1"}) or group by (i) (b)', 'group by (i) (a) or on (i) group by (i) (b)'):  # fmt: skip
+        assert simplified(expr, {"a", "b"}) == expr
