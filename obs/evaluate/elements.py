@@ -101,7 +101,7 @@ class Recorded:
     example: Labels = ()
     _open: dict[Labels, None] = field(default_factory=dict)
 
-    def series(self, piece: Piece, times: range) -> list[tuple[Labels, Sequence[int], array[float]]]:
+    def series(self, piece: Piece, times: Sequence[int]) -> list[tuple[Labels, Sequence[int], array[float]]]:
         """What the piece's evaluations record: per series, times (each evaluation's, less the offset) and values."""
         found: dict[Labels, list[tuple[int, int, array[float]]]] = {}
         for series in piece.series:

@@ -599,6 +599,19 @@ def delayed(expr: str, names: Collection[str]) -> str:
     return "".join([*out, expr[at:]])
 
 
+def renamed(expr: str, names: Collection[str], prefix: str) -> str:
+    """The expression with a prefix before the metrics' names that are among ``names``."""
+    tokens = [token for token in _tokens(expr) if token.kind not in {"space", "comment"}]
+    out: list[str] = []
+    at = 0
+    for index, token in enumerate(tokens):
+        follows = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        if token.text in names and _is_selector(tokens, index, follows):
+            out += [expr[at : token.start], prefix]
+            at = token.start
+    return "".join([*out, expr[at:]])
+
+
 def _in_subquery(text: str, tokens: Sequence[_Token], index: int, last: int) -> bool:
     """Whether a selector (its tokens ``index`` to ``last``) is all or part of what a subquery evaluates."""
     if tokens[last].text == "]":

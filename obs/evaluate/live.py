@@ -15,13 +15,14 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from obs.errors import InputError, ServerError
+from obs.errors import InputError, ObsError, ServerError
 from obs.evaluate import explain, liveness, recording, replay, state
 from obs.evaluate.explain import Part, take_apart
 from obs.evaluate.history import server_notes
@@ -29,6 +30,7 @@ from obs.evaluate.liveness import Vanished, Verdict, World, clock, nearest_query
 from obs.evaluate.ranges import Asker
 from obs.evaluate.rules import Rule, Turns
 from obs.evaluate.simplify import simplified
+from obs.evaluate.standin import MARK, DiffersError, StandIn, together, worth
 from obs.prom import tools
 from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series, TooMuchError
 from obs.prom.remote_write import Labels, make_labels
@@ -40,6 +42,9 @@ STATES: tuple[AlertState, ...] = ("firing", "pending", "error", "no data", "dead
 
 Decision = tuple[Part, str, "dict[Labels, float] | float | None"]
 """A comparison that gives an alert its value: itself, its operator, its threshold (or thresholds by labels)."""
+
+_History = tuple["dict[Labels, tuple[state.Span, ...]]", float]
+"""An alert's states by its series' labels, and since when (unix seconds) they were looked at."""
 
 LOOKBACK = 30 * 86_400.0
 _FURTHER = 6 * 3600.0  # how far back the beginning of an alert is looked for, beyond what its state needs
@@ -218,6 +223,7 @@ class _Answers:
     lookback: float
     parallel: int
     expand: Callable[[str], str]
+    stand_in: StandIn | None = None
     known: dict[str, tuple[Sample, ...]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     warned: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -249,14 +255,20 @@ class _Answers:
         queries, selectors = list(self.wanted), list(self.wanted_gone)
         self.wanted.clear()
         self.wanted_gone.clear()
-        work: list[Callable[[], None]] = [lambda bundle=bundle: self._ask(bundle) for bundle in self._bundles(queries)]  # type: ignore[misc]
+        work: list[Callable[[], None]] = []
+        here = [query for query in queries if self.stand_in is not None and self.stand_in.answers(query)]
+        if self.stand_in is not None and here:
+            private = self.stand_in.client
+            bundles = self._bundles([(query, query) for query in here])
+            work += [lambda bundle=bundle: self._ask(bundle, private) for bundle in bundles]  # type: ignore[misc]
+        there = [(query, self.expand(query)) for query in queries if query not in set(here)]
+        work += [lambda bundle=bundle: self._ask(bundle, self.client) for bundle in self._bundles(there)]  # type: ignore[misc]
         work += [lambda one=one: self._look_back(one) for one in selectors]  # type: ignore[misc]
         for done in [self.pool.submit(one) for one in work]:
             done.result()
 
-    def _bundles(self, queries: Sequence[str]) -> list[list[tuple[str, str]]]:
+    def _bundles(self, texts: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
         """Queries with their texts in about as many bundles as can be asked at a time, none too long."""
-        texts = [(query, self.expand(query)) for query in queries]
         total = sum(len(text) + 40 for _, text in texts)
         room = min(_BUNDLE, max(_LEAST, math.ceil(total / self.parallel)))
         bundles: list[list[tuple[str, str]]] = []
@@ -269,31 +281,28 @@ class _Answers:
             size += len(text) + 40
         return bundles
 
-    def _ask(self, bundle: list[tuple[str, str]]) -> None:
+    def _ask(self, bundle: list[tuple[str, str]], client: Client) -> None:
         if len(bundle) == 1:
             ((query, text),) = bundle
             try:
-                answer = self.client.ask(text, self.at)
+                answer = client.ask(text, self.at)
             except QueryError as error:
                 self.failed[query] = str(error)
                 self.known[query] = ()
                 return
             self._keep(query, answer.samples, answer.warnings)
             return
-        whole = "\nor\n".join(
-            f'label_replace((\n{text}\n), "obs_query", "{number}", "", "")' for number, (_, text) in enumerate(bundle)
-        )
         try:
-            answer = self.client.ask(whole, self.at)
+            answer = client.ask(together([text for _, text in bundle]), self.at)
         except QueryError:  # one of them: find out which
             middle = len(bundle) // 2
-            self._ask(bundle[:middle])
-            self._ask(bundle[middle:])
+            self._ask(bundle[:middle], client)
+            self._ask(bundle[middle:], client)
             return
         by_query: dict[str, list[Sample]] = {}
         for one in answer.samples:
-            mark = dict(one.labels)["obs_query"]
-            labels = tuple(pair for pair in one.labels if pair[0] != "obs_query")
+            mark = dict(one.labels)[MARK]
+            labels = tuple(pair for pair in one.labels if pair[0] != MARK)
             by_query.setdefault(mark, []).append(Sample(labels, one.time, one.value))
         for number, (query, _) in enumerate(bundle):
             self._keep(query, tuple(by_query.get(str(number), ())), answer.warnings)
@@ -346,6 +355,10 @@ class _Run:
     notes: list[str] = field(default_factory=list)
 
     def run(self, source: str) -> Evaluation:
+        with contextlib.ExitStack() as stack:
+            return self._run(source, stack)
+
+    def _run(self, source: str, stack: contextlib.ExitStack) -> Evaluation:
         at, loaded, names, ups = self._survey()
         recorded = explain.by_name(self.rules)
         if loaded is not None:
@@ -353,6 +366,7 @@ class _Run:
                 if rule.kind == "recording":
                     recorded.setdefault(rule.name, []).append(Rule("record", rule.name, rule.expr, dict(rule.labels)))
         absent = self._absent(explain.by_name(self.rules), loaded, names, at)
+        stand_in = self._stand_in(absent, names, at, stack)
         step = duration(self.interval)
         memo: dict[str, explain.Expansion] = {}
         unions: explain.Unions = {}
@@ -371,8 +385,10 @@ class _Run:
         everything = [*self.alerts, *itertools.chain.from_iterable(recorded.values())]
         self._find_empty([rule.expr for rule in (everything if absent else self.alerts)], world)
         absent.update(_without_dead(absent, world))
+        if stand_in is not None:
+            answers.stand_in = stand_in = self._stood_in(stand_in, absent)
         now = self._now(answers, world)
-        spans = self._histories(now, loaded, lambda text: expanded(text).text, at)
+        spans = self._histories(now, loaded, lambda text: expanded(text).text, at, stand_in)
         results = self._results(now, spans, answers, world, expanded, at)
         compared, differences = (None, ()) if self.wanted_at is not None else _compare(results, loaded, at)
         if absent:
@@ -380,6 +396,28 @@ class _Run:
             self.notes.append(f"{count} recorded series are not on the server and were computed from their rules")
         warnings = tuple(dict.fromkeys(itertools.chain.from_iterable(answers.warned.values())))
         return Evaluation(source or self.client.url, at, tuple(results), compared, differences, tuple(self.notes), warnings)
+
+    def _stand_in(
+        self, absent: Mapping[str, list[Rule]], names: frozenset[str], at: float, stack: contextlib.ExitStack
+    ) -> StandIn | None:
+        """A private Prometheus for the rules that the server lacks, starting; None where it is not worth it or cannot be."""
+        if not absent or self.client.is_victoria_metrics or not worth(self.alerts, absent, names):
+            return None
+        try:
+            binary = tools.find("prometheus")
+        except ObsError:
+            return None
+        return stack.enter_context(StandIn(self.client, absent, names, at, self.interval, self.parallel, binary))
+
+    def _stood_in(self, stand_in: StandIn, absent: Mapping[str, list[Rule]]) -> StandIn | None:
+        """The stand-in, with all that the alerts and the rules that they stand on read now; None where that cannot be."""
+        everything = [*self.alerts, *itertools.chain.from_iterable(absent.values())]
+        try:
+            stand_in.settle(absent)
+            stand_in.record((rule.expr, 1) for rule in everything)
+        except (DiffersError, ObsError):
+            return None
+        return stand_in
 
     def _survey(self) -> tuple[float, list[LoadedRule] | None, frozenset[str], tuple[Sample, ...]]:
         """The server's time, rules, metric names and targets."""
@@ -486,42 +524,88 @@ class _Run:
         loaded: list[LoadedRule] | None,
         expand: Callable[[str], str],
         at: float,
-    ) -> dict[int, Future[tuple[dict[Labels, tuple[state.Span, ...]], float] | str]]:
+        stand_in: StandIn | None,
+    ) -> dict[int, Callable[[], _History | str]]:
         """Per alert that can be active: its states over the last while, and the beginning of that while; being asked."""
-        jobs = {}
+        jobs: dict[int, Callable[[], _History | str]] = {}
+        private: dict[int, Rule] = {}
         for place, rule in enumerate(self.alerts):
             elements = now[place]
             if isinstance(elements, str) or (not elements and not rule.keep_ms):
                 continue
             theirs = _same_rule(rule, loaded or ())
             interval = theirs.interval if theirs is not None and theirs.interval else self.interval
-            jobs[place] = self.pool.submit(self._history, rule, expand(rule.expr), interval, at)
+            if stand_in is not None and interval == self.interval and stand_in.answers(rule.expr):
+                private[place] = rule
+                continue
+            ask = partial(self.client.query_range, expand(rule.expr))
+            jobs[place] = self.pool.submit(
+                self._history, rule, ask, at, self._counts(rule, interval, at), interval
+            ).result
+        if stand_in is not None and private:
+            jobs.update(self._private_histories(private, expand, at, stand_in))
         return jobs
 
-    def _history(
-        self, rule: Rule, text: str, interval: float, at: float
-    ) -> tuple[dict[Labels, tuple[state.Span, ...]], float] | str:
+    def _private_histories(
+        self, rules: Mapping[int, Rule], expand: Callable[[str], str], at: float, stand_in: StandIn
+    ) -> Iterator[tuple[int, Callable[[], _History | str]]]:
+        """``_histories`` of alerts that read recorded series that are not on the server."""
+        found: dict[int, _History | str] = {}
+        waiting = dict(rules)
+        with contextlib.suppress(DiffersError, ObsError):  # then the server is asked
+            for stage in range(2):
+                counts = {place: self._counts(rule, self.interval, at)[stage:] for place, rule in waiting.items()}
+                named = stand_in.record([(rule.expr, counts[place][0] + 1) for place, rule in waiting.items()], again=True)
+                jobs = {
+                    place: self.pool.submit(
+                        self._history, rule, partial(stand_in.client.query_range, named(rule.expr)), at, counts[place][:1]
+                    )
+                    for place, rule in waiting.items()
+                }
+                found |= {place: job.result() for place, job in jobs.items()}
+                waiting = {place: rule for place, rule in waiting.items() if counts[place][1:] and _is_cut(found[place])}
+                if not waiting:
+                    break
+        for place, rule in rules.items():
+            if place in found and place not in waiting:
+                yield place, partial(found.__getitem__, place)
+            else:
+                ask = partial(self.client.query_range, expand(rule.expr))
+                yield place, self.pool.submit(self._history, rule, ask, at, self._counts(rule, self.interval, at)).result
+
+    def _counts(self, rule: Rule, interval: float, at: float) -> list[int]:
+        """How many evaluations before ``at`` are looked at for an alert's state; and how many where that was not enough."""
         need = max(2 * rule.hold_ms / 1000, 900.0) + rule.keep_ms / 1000
         spans: Sequence[float] = (need, max(need, _FURTHER)) if self.since is None else (at - self.since,)
+        return [max(1, math.floor(round(span / interval, 6))) for span in spans]
+
+    def _history(
+        self,
+        rule: Rule,
+        ask: Callable[[float, float, float], list[Series]],
+        at: float,
+        counts: Sequence[int],
+        interval: float | None = None,
+    ) -> _History | str:
+        """``counts``: at how many evaluations before ``at`` to look; the next where that was not enough."""
         found: dict[Labels, tuple[state.Span, ...]] = {}
         start = at
-        for span in spans:
-            steps = max(1, math.floor(round(span / interval, 6)))
-            start = at - steps * interval
+        step = interval or self.interval
+        for steps in counts:
+            start = at - steps * step
             try:
-                series = self.client.query_range(text, start, at, interval)
+                series = ask(start, at, step)
             except QueryError as error:
                 return (found, start) if found else str(error)
-            found = _spans(rule, series, start, at, interval)
-            first = round(start * 1000)
-            if not any(their[-1].start_ms == first or their[0].start_ms == first for their in found.values()):
+            found = _spans(rule, series, start, at, step)
+            if not _is_cut((found, start)):
                 break
         return found, start
 
     def _results(
         self,
         now: Mapping[int, tuple[Sample, ...] | str],
-        histories: Mapping[int, Future[tuple[dict[Labels, tuple[state.Span, ...]], float] | str]],
+        histories: Mapping[int, Callable[[], _History | str]],
         answers: _Answers,
         world: World,
         expanded: Callable[[str], explain.Expansion],
@@ -554,7 +638,7 @@ class _Run:
             expansion = expanded(rule.expr)
             base: dict[str, Any] = {"in_place": expansion.replaced, "sampled": expansion.sampled}
             warnings = answers.warned.get(_query(rule.expr), ())
-            history = histories[place].result() if place in histories else ({}, at)
+            history = histories[place]() if place in histories else ({}, at)
             if isinstance(elements, str) or isinstance(history, str):
                 why = elements if isinstance(elements, str) else str(history)
                 results.append(Result(rule, "error", why=why, part=rule.expr, **base))
@@ -565,6 +649,15 @@ class _Run:
             else:
                 results.append(_quiet(rule, verdicts.get(place) or Verdict("unknown"), warnings, base))
         return results
+
+
+def _is_cut(history: _History | str) -> bool:
+    """Whether a state of some series may have begun before what was looked at."""
+    if isinstance(history, str):
+        return False
+    spans, start = history
+    first = round(start * 1000)
+    return any(theirs[-1].start_ms == first or theirs[0].start_ms == first for theirs in spans.values())
 
 
 def _below(texts: Sequence[str], world: World) -> list[str]:
