@@ -256,12 +256,14 @@ class _Answers:
         self.wanted.clear()
         self.wanted_gone.clear()
         work: list[Callable[[], None]] = []
-        here = [query for query in queries if self.stand_in is not None and self.stand_in.answers(query)]
-        if self.stand_in is not None and here:
+        if self.stand_in is not None:
+            self.stand_in.prepare(queries)
             private = self.stand_in.client
-            bundles = self._bundles([(query, query) for query in here])
+            texts = {query: self.stand_in.text(query) for query in queries}
+            bundles = self._bundles([(query, text) for query, text in texts.items() if text is not None])
             work += [lambda bundle=bundle: self._ask(bundle, private) for bundle in bundles]  # type: ignore[misc]
-        there = [(query, self.expand(query)) for query in queries if query not in set(here)]
+            queries = [query for query in queries if texts[query] is None]
+        there = [(query, self.expand(query)) for query in queries]
         work += [lambda bundle=bundle: self._ask(bundle, self.client) for bundle in self._bundles(there)]  # type: ignore[misc]
         work += [lambda one=one: self._look_back(one) for one in selectors]  # type: ignore[misc]
         for done in [self.pool.submit(one) for one in work]:
@@ -287,6 +289,9 @@ class _Answers:
             try:
                 answer = client.ask(text, self.at)
             except QueryError as error:
+                if client is not self.client:  # the server may know better, and says it of the whole
+                    self._ask([(query, self.expand(query))], self.client)
+                    return
                 self.failed[query] = str(error)
                 self.known[query] = ()
                 return
@@ -411,10 +416,10 @@ class _Run:
 
     def _stood_in(self, stand_in: StandIn, absent: Mapping[str, list[Rule]]) -> StandIn | None:
         """The stand-in, with all that the alerts and the rules that they stand on read now; None where that cannot be."""
-        everything = [*self.alerts, *itertools.chain.from_iterable(absent.values())]
+        exprs = [rule.expr for rule in (*self.alerts, *itertools.chain.from_iterable(absent.values()))]
         try:
             stand_in.settle(absent)
-            stand_in.record((rule.expr, 1) for rule in everything)
+            stand_in.record([(text, 0, 1) for text in map(stand_in.text, exprs) if text is not None])
         except (DiffersError, ObsError):
             return None
         return stand_in
@@ -535,7 +540,7 @@ class _Run:
                 continue
             theirs = _same_rule(rule, loaded or ())
             interval = theirs.interval if theirs is not None and theirs.interval else self.interval
-            if stand_in is not None and interval == self.interval and stand_in.answers(rule.expr):
+            if stand_in is not None and interval == self.interval and stand_in.text(rule.expr):
                 private[place] = rule
                 continue
             ask = partial(self.client.query_range, expand(rule.expr))
@@ -550,20 +555,27 @@ class _Run:
         self, rules: Mapping[int, Rule], expand: Callable[[str], str], at: float, stand_in: StandIn
     ) -> Iterator[tuple[int, Callable[[], _History | str]]]:
         """``_histories`` of alerts that read recorded series that are not on the server."""
-        found: dict[int, _History | str] = {}
-        waiting = dict(rules)
+        found: dict[int, _History] = {}
+        texts = {place: stand_in.text(rule.expr) or "" for place, rule in rules.items()}
+        counts = {place: self._counts(rule, self.interval, at) for place, rule in rules.items()}
+        series: dict[int, list[Series]] = {place: [] for place in rules}
+        waiting = list(rules)
         with contextlib.suppress(DiffersError, ObsError):  # then the server is asked
             for stage in range(2):
-                counts = {place: self._counts(rule, self.interval, at)[stage:] for place, rule in waiting.items()}
-                named = stand_in.record([(rule.expr, counts[place][0] + 1) for place, rule in waiting.items()], again=True)
+                steps = {place: (counts[place][stage - 1] + 1 if stage else 0, counts[place][stage] + 1) for place in waiting}
+                named = stand_in.record([(texts[place], *steps[place]) for place in waiting], again=True)
                 jobs = {
                     place: self.pool.submit(
-                        self._history, rule, partial(stand_in.client.query_range, named(rule.expr)), at, counts[place][:1]
+                        stand_in.client.query_range, named(texts[place]),
+                        at - (steps[place][1] - 1) * self.interval, at - steps[place][0] * self.interval, self.interval,
                     )
-                    for place, rule in waiting.items()
+                    for place in waiting
                 }
-                found |= {place: job.result() for place, job in jobs.items()}
-                waiting = {place: rule for place, rule in waiting.items() if counts[place][1:] and _is_cut(found[place])}
+                for place, job in jobs.items():
+                    series[place] = _joined(job.result(), series[place])
+                    start = at - counts[place][stage] * self.interval
+                    found[place] = _spans(rules[place], series[place], start, at, self.interval), start
+                waiting = [place for place in waiting if counts[place][stage + 1 :] and _is_cut(found[place])]
                 if not waiting:
                     break
         for place, rule in rules.items():
@@ -571,13 +583,13 @@ class _Run:
                 yield place, partial(found.__getitem__, place)
             else:
                 ask = partial(self.client.query_range, expand(rule.expr))
-                yield place, self.pool.submit(self._history, rule, ask, at, self._counts(rule, self.interval, at)).result
+                yield place, self.pool.submit(self._history, rule, ask, at, counts[place]).result
 
     def _counts(self, rule: Rule, interval: float, at: float) -> list[int]:
         """How many evaluations before ``at`` are looked at for an alert's state; and how many where that was not enough."""
         need = max(2 * rule.hold_ms / 1000, 900.0) + rule.keep_ms / 1000
         spans: Sequence[float] = (need, max(need, _FURTHER)) if self.since is None else (at - self.since,)
-        return [max(1, math.floor(round(span / interval, 6))) for span in spans]
+        return list(dict.fromkeys(max(1, math.floor(round(span / interval, 6))) for span in spans))
 
     def _history(
         self,
@@ -587,16 +599,18 @@ class _Run:
         counts: Sequence[int],
         interval: float | None = None,
     ) -> _History | str:
-        """``counts``: at how many evaluations before ``at`` to look; the next where that was not enough."""
+        """``counts``: at how many evaluations before ``at`` to look; the next, more, where that was not enough."""
         found: dict[Labels, tuple[state.Span, ...]] = {}
-        start = at
+        series: list[Series] = []
+        end = start = at
         step = interval or self.interval
         for steps in counts:
-            start = at - steps * step
+            begin = at - steps * step
             try:
-                series = ask(start, at, step)
+                series = _joined(ask(begin, end, step), series)
             except QueryError as error:
                 return (found, start) if found else str(error)
+            start, end = begin, begin - step
             found = _spans(rule, series, start, at, step)
             if not _is_cut((found, start)):
                 break
@@ -649,6 +663,14 @@ class _Run:
             else:
                 results.append(_quiet(rule, verdicts.get(place) or Verdict("unknown"), warnings, base))
         return results
+
+
+def _joined(earlier: Sequence[Series], later: Sequence[Series]) -> list[Series]:
+    """The series of two times, one behind the other."""
+    points = {one.labels: one.points for one in earlier}
+    for one in later:
+        points[one.labels] = (*points.get(one.labels, ()), *one.points)
+    return [Series(labels, theirs) for labels, theirs in points.items()]
 
 
 def _is_cut(history: _History | str) -> bool:

@@ -36,17 +36,22 @@ from obs.evaluate.simplify import can_give
 from obs.prom import metric_names
 from obs.prom.client import Client
 from obs.prom.packed import Packed
+from obs.prom.remote_write import Labels
 from obs.prom.server import PrivatePrometheus
 
 _WORTH = 12  # rules: a Prometheus starts in the time in which a server evaluates about as many again and again
 _BUNDLE = 10_000  # characters
 _POINTS = 10_000  # steps of one question
-_TOGETHER = 64  # steps of all questions of a bundle: `or` costs more with each step than a question by itself
+_SIZES = (12, 22, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
+_TOGETHER = 1500  # steps of all questions of a bundle: `or` costs more with each step than a question by itself
 _TAIL = re.compile(r"\[([^\]:]+)\]\s*(?:offset\s+(-?\s*\w+))?\s*$", re.IGNORECASE)
 _OFFSET = re.compile(r"\boffset\s+(-?\s*\w+)\s*$", re.IGNORECASE)
 
 Steps = tuple[tuple[int, int], ...]
 """Evaluations, counted back from ``at`` (0): runs of (first, behind the last)."""
+
+
+_Written = tuple[Labels, Sequence[int], "array[float]"]
 
 
 class DiffersError(Exception):
@@ -79,6 +84,11 @@ class StandIn:
         self._unions: explain.Unions = {}
         self._able: dict[str, bool] = {}
         self._levels: list[list[Rule]] = []
+        self._part_names: dict[str, str] = {}
+        self._parts: dict[str, Rule] = {}
+        self._divided: dict[str, str | None] = {}
+        self._prepared: set[str] = set()
+        self._failed: set[str] = set()
         self._server = PrivatePrometheus(binary=binary)
         self._started: Future[PrivatePrometheus] = self._pool.submit(self._server.__enter__)
 
@@ -124,67 +134,121 @@ class StandIn:
         if read is None or any(not one.name for one in read):
             return False
         names = {one.name for one in read}
-        if names.isdisjoint(self._rules) or any(name in self._names for name in names - self._rules.keys()):
+        own = names - self._rules.keys() - self._parts.keys()
+        if len(own) == len(names) or not own.isdisjoint(self._names):
             return False
         try:
-            return all(low < high or low % self._step_ms == 0 for name, low, high in looks(expr) if name in self._rules)
+            return all(low < high or low % self._step_ms == 0 for name, low, high in looks(expr) if name not in own)
         except DiffersError:
             return False
 
-    def record(self, readers: Iterable[tuple[str, int]], *, again: bool = False) -> Callable[[str], str]:
-        """Evaluate what some expressions read, that are to be asked at so many evaluations (``at`` is the last).
+    def text(self, expr: str) -> str | None:
+        """What to ask here for an expression; None when only the server can tell.
+
+        Its parts that read only the server's own series are replaced by series that ``prepare`` or ``record`` make of them.
+        """
+        if self.answers(expr):
+            return expr
+        if expr not in self._divided:
+            self._divided[expr] = self._divide(expr)
+        text = self._divided[expr]
+        return None if text is None or any(one.name in self._failed for one in metric_names.selectors(text) or ()) else text
+
+    def _divide(self, expr: str) -> str | None:
+        if "__name__" in expr or not self._reads(expr):
+            return None
+
+        def put(text: str) -> str:
+            name = self._part_names.setdefault(text, f"obs_part_{len(self._part_names) + 1}")
+            self._parts[name] = Rule("record", name, text)
+            return name
+
+        try:
+            text = explain.divided(expr, self._reads, put)
+        except ValueError:
+            return None
+        return text if self.answers(text) else None
+
+    def _reads(self, expr: str) -> bool:
+        read = metric_names.selectors(expr)
+        return read is None or any(not one.name or one.name in self._rules for one in read)
+
+    def prepare(self, exprs: Iterable[str]) -> None:
+        """Evaluate the parts that are needed to ask for some expressions now; those that cannot be are asked of the server."""
+        texts = [text for text in map(self.text, exprs) if text is not None]
+        names = dict.fromkeys(one.name for text in texts for one in metric_names.selectors(text) or ())
+        new = [self._parts[name] for name in names if name in self._parts and name not in self._prepared]
+        if not new:
+            return
+        self._prepared.update(rule.name for rule in new)
+        try:
+            self._evaluate_all([(False, ((0, 1),), rule, rule.expr) for rule in new])
+        except (DiffersError, ObsError):
+            self._failed.update(rule.name for rule in new)
+
+    def record(self, readers: Iterable[tuple[str, int, int]], *, again: bool = False) -> Callable[[str], str]:
+        """Evaluate what some expressions (as ``text`` gives them) read that are to be asked at some evaluations: each with the
+        first and behind the last, counted back from ``at`` (0).
 
         ``again``: beside what was recorded before. What is to be asked for an expression then: a function of it.
         DiffersError, and ServerError or ToolError when one of the two cannot answer.
         """
         prefix = f"obs{next(self._passes)}_" if again else ""
         wanted = self._steps(readers)
+        names = self._rules.keys() | self._parts.keys()
 
         def named(expr: str) -> str:
-            return explain.renamed(expr, self._rules, prefix) if prefix else expr
+            return explain.renamed(expr, names, prefix) if prefix else expr
 
-        for level in self._levels:
-            groups: dict[tuple[bool, Steps], list[tuple[Rule, str]]] = {}
+        for level in [[*self._parts.values(), *self._levels[0]], *self._levels[1:]]:
+            work = []
             for rule in level:
-                steps = wanted.get(rule.name, ())
-                if steps:
+                if rule.name in wanted:
                     here = self.answers(rule.expr)
                     text = named(rule.expr) if here else self._put_in(rule.expr)
-                    groups.setdefault((here, steps), []).append((replace(rule, name=prefix + rule.name), text))
-            work = [
-                self._pool.submit(self._evaluate, self.client if here else self._source, bundle, steps)
-                for (here, steps), some in groups.items()
-                for bundle in _bundles(some, sum(end - begin for begin, end in steps))
-            ]
-            for done in work:
-                done.result()
+                    work.append((here, wanted[rule.name], replace(rule, name=prefix + rule.name), text))
+            self._evaluate_all(work)
         return named
 
     def _put_in(self, expr: str) -> str:
         return explain.expand(expr, self._rules, f"{self._step_ms}ms", self._unions).text
 
-    def _steps(self, readers: Iterable[tuple[str, int]]) -> dict[str, Steps]:
+    def _steps(self, readers: Iterable[tuple[str, int, int]]) -> dict[str, Steps]:
         """At which evaluations each recorded series is read."""
         found: dict[str, list[tuple[int, int]]] = {}
 
         def read(expr: str, steps: Sequence[tuple[int, int]]) -> None:
             for name, low, high in looks(expr):
-                if name in self._rules:
+                if name in self._rules or name in self._parts:
                     first, last = low // self._step_ms, -(-high // self._step_ms)
                     found.setdefault(name, []).extend((begin + first, end + last) for begin, end in steps)
 
-        for expr, count in readers:
-            read(expr, [(0, count)])
+        for expr, first, behind in readers:
+            read(expr, [(first, behind)])
         for level in reversed(self._levels):
             for rule in level:
                 if rule.name in found:
                     found[rule.name] = list(merged(found[rule.name]))
                     if self.answers(rule.expr):
                         read(rule.expr, found[rule.name])
-        return {name: merged(runs) for name, runs in found.items()}
+        return {name: _rounded(merged(runs)) for name, runs in found.items()}
 
-    def _evaluate(self, client: Client, bundle: Sequence[tuple[Rule, str]], steps: Steps) -> None:
-        """Ask for some rules at some evaluations and write what they record."""
+    def _evaluate_all(self, work: Iterable[tuple[bool, Steps, Rule, str]]) -> None:
+        """Evaluate rules (by a text: here, or on the server) at some evaluations, and write what they record."""
+        groups: dict[tuple[bool, Steps], list[tuple[Rule, str]]] = {}
+        for here, steps, rule, text in work:
+            groups.setdefault((here, steps), []).append((rule, text))
+        asked = [
+            self._pool.submit(self._evaluate, self.client if here else self._source, bundle, steps)
+            for (here, steps), some in groups.items()
+            for bundle in _bundles(some, sum(end - begin for begin, end in steps))
+        ]
+        written = [one for done in asked for one in done.result()]
+        if written:
+            self._started.result().writer.write_series(written)
+
+    def _evaluate(self, client: Client, bundle: Sequence[tuple[Rule, str]], steps: Steps) -> list[_Written]:
+        """Ask for some rules at some evaluations: what they record."""
         alone = len(bundle) == 1
         whole = bundle[0][1] if alone else together([text for _, text in bundle])
         times: list[int] = []
@@ -198,24 +262,28 @@ class StandIn:
                     raise DiffersError(answer.warnings[0])
                 series: list[list[Packed]] = [[] for _ in bundle]
                 for one in answer.series:
-                    labels = dict(one.labels)
-                    place = 0 if alone else int(labels.pop(MARK))
-                    series[place].append(Packed(tuple(labels.items()), one.runs, one.values))
+                    labels = one.labels if alone else tuple(pair for pair in one.labels if pair[0] != MARK)
+                    place = 0 if alone else int(dict(one.labels)[MARK])
+                    series[place].append(Packed(labels, one.runs, one.values))
                 for place, some in enumerate(series):
                     pieces[place].append(Piece(len(times), len(mine), tuple(some)))
                 times += mine
-        whole_range: Sequence[int] = times
-        if len(steps) == 1:
-            whole_range = range(times[0], times[-1] + 1, self._step_ms)
-        written: list[tuple[tuple[tuple[str, str], ...], Sequence[int], array[float]]] = []
+        every: Sequence[int] = range(times[0], times[-1] + 1, self._step_ms) if len(steps) == 1 else times
+        written: list[_Written] = []
         for (rule, _), some_pieces in zip(bundle, pieces, strict=True):
             recorded = Recorded(rule)
             for piece in some_pieces:
-                written += recorded.series(piece, whole_range)
+                written += recorded.series(piece, every)
             if recorded.clashes:
                 raise DiffersError(f"{rule.name} gives two results with the same labels")
-        if written:
-            self._started.result().writer.write_series(written)
+        return written
+
+
+def _rounded(steps: Steps) -> Steps:
+    """A few steps more, where that lets more rules be asked for together."""
+    if len(steps) > 1 or steps[0][0] or steps[0][1] == 1:
+        return steps
+    return ((0, next(size for size in itertools.chain(_SIZES, itertools.count(1024, 256)) if size >= steps[0][1])),)
 
 
 def worth(alerts: Sequence[Rule], rules: Mapping[str, Sequence[Rule]], names: Collection[str]) -> bool:
