@@ -14,6 +14,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +53,7 @@ _FURTHER = 6 * 3600.0  # how far back the beginning of an alert is looked for, b
 _BUNDLE = 12_000  # characters: VictoriaMetrics refuses queries over 16 KiB
 _LEAST = 8000  # characters: to spread less than this over several requests costs more than it saves
 _ROUNDS = 40
+_HISTORIES = 5  # range queries that are asked as one
 SKEW = 30.0
 
 
@@ -213,6 +216,55 @@ def _within(path: Path, at_ms: int, start_ms: int) -> int:
 # --- questions, asked in bundles -----------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Question:
+    """A text to ask, and the queries that its answer answers: by the metric's name ("": all of it)."""
+
+    text: str
+    queries: Mapping[str, str]
+
+
+_OF_A_SELECTOR = re.compile(r"(count)\((.+)\)|(topk|bottomk)\(1, \(\n(.+)\n\)\)", re.DOTALL)
+
+
+def _by_name(pairs: Sequence[tuple[str, str]], *, alone: bool = False) -> list[_Question]:
+    """Queries, each with its text, as questions: the same of several metrics, with the same matchers, is one question.
+    ``alone``: it is not."""
+    if alone:
+        return [_Question(text, {"": query}) for query, text in pairs]
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    found = []
+    for query, text in pairs:
+        match = _OF_A_SELECTOR.fullmatch(text)
+        inner = (match[2] or match[4]).strip() if match else ""
+        part = take_apart(inner)
+        if match is None or part.kind != "selector" or part.bare != inner or not inner.startswith(part.name) or not part.name:
+            found.append(_Question(text, {"": query}))
+            continue
+        matchers = inner[len(part.name) :].strip().strip("{}").strip().rstrip(",")
+        groups.setdefault((match[1] or match[3], matchers), {})[part.name] = query
+    for (what, matchers), queries in groups.items():
+        if len(queries) == 1:
+            found += [_Question(text, {"": query}) for query, text in pairs if query in queries.values()]
+            continue
+        names = f'{{__name__=~"{"|".join(queries)}"{"," if matchers else ""}{matchers}}}'
+        found.append(_Question(f"{what} by (__name__) ({'' if what == 'count' else '1, '}{names})", queries))
+    return found
+
+
+def _differently_named(selectors: Sequence[str]) -> list[list[str]]:
+    """Selectors in lists in each of which no two are of the same metric."""
+    found: list[dict[str, str]] = []
+    for selector in selectors:
+        name = take_apart(selector).name
+        free = next((one for one in found if name not in one), None)
+        if free is None:
+            found.append({name: selector})
+        else:
+            free[name] = selector
+    return [list(one.values()) for one in found]
+
+
 @dataclass
 class _Answers:
     """Answers by query; what is asked and not known is noted in ``wanted`` and fetched by ``fetch``."""
@@ -255,74 +307,87 @@ class _Answers:
         queries, selectors = list(self.wanted), list(self.wanted_gone)
         self.wanted.clear()
         self.wanted_gone.clear()
-        work: list[Callable[[], None]] = []
+        asked: list[tuple[Client, list[tuple[str, str]]]] = []
         if self.stand_in is not None:
             self.stand_in.prepare(queries)
-            private = self.stand_in.client
             texts = {query: self.stand_in.text(query) for query in queries}
-            bundles = self._bundles([(query, text) for query, text in texts.items() if text is not None])
-            work += [lambda bundle=bundle: self._ask(bundle, private) for bundle in bundles]  # type: ignore[misc]
+            asked.append((self.stand_in.client, [(query, text) for query, text in texts.items() if text is not None]))
             queries = [query for query in queries if texts[query] is None]
-        there = [(query, self.expand(query)) for query in queries]
-        work += [lambda bundle=bundle: self._ask(bundle, self.client) for bundle in self._bundles(there)]  # type: ignore[misc]
-        work += [lambda one=one: self._look_back(one) for one in selectors]  # type: ignore[misc]
+        asked.append((self.client, [(query, self.expand(query)) for query in queries]))
+        work: list[Callable[[], None]] = [
+            partial(self._ask, bundle, client)
+            for client, pairs in asked
+            for bundle in self._bundles(_by_name(pairs, alone=self.client.is_victoria_metrics))
+        ]
+        work += [partial(self._look_back, some) for some in _differently_named(selectors)]
         for done in [self.pool.submit(one) for one in work]:
             done.result()
 
-    def _bundles(self, texts: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
-        """Queries with their texts in about as many bundles as can be asked at a time, none too long."""
-        total = sum(len(text) + 40 for _, text in texts)
+    def _bundles(self, questions: Sequence[_Question]) -> list[list[_Question]]:
+        """Questions in about as many bundles as can be asked at a time, none too long."""
+        total = sum(len(one.text) + 40 for one in questions)
         room = min(_BUNDLE, max(_LEAST, math.ceil(total / self.parallel)))
-        bundles: list[list[tuple[str, str]]] = []
+        bundles: list[list[_Question]] = []
         size = 0
-        for query, text in texts:
-            if not bundles or size + len(text) > room:
+        for one in questions:
+            if not bundles or size + len(one.text) > room:
                 bundles.append([])
                 size = 0
-            bundles[-1].append((query, text))
-            size += len(text) + 40
+            bundles[-1].append(one)
+            size += len(one.text) + 40
         return bundles
 
-    def _ask(self, bundle: list[tuple[str, str]], client: Client) -> None:
-        if len(bundle) == 1:
-            ((query, text),) = bundle
-            try:
-                answer = client.ask(text, self.at)
-            except QueryError as error:
+    def _ask(self, bundle: Sequence[_Question], client: Client) -> None:
+        try:
+            answer = client.ask(together([one.text for one in bundle]) if len(bundle) > 1 else bundle[0].text, self.at)
+        except QueryError as error:
+            if len(bundle) > 1:  # one of them: find out which
+                middle = len(bundle) // 2
+                self._ask(bundle[:middle], client)
+                self._ask(bundle[middle:], client)
+            elif len(bundle[0].queries) > 1:
+                for query in bundle[0].queries.values():
+                    self._ask([_Question(query, {"": query})], client)
+            else:
+                query = bundle[0].queries[""]
                 if client is not self.client:  # the server may know better, and says it of the whole
-                    self._ask([(query, self.expand(query))], self.client)
+                    self._ask([_Question(self.expand(query), {"": query})], self.client)
                     return
                 self.failed[query] = str(error)
                 self.known[query] = ()
-                return
-            self._keep(query, answer.samples, answer.warnings)
             return
-        try:
-            answer = client.ask(together([text for _, text in bundle]), self.at)
-        except QueryError:  # one of them: find out which
-            middle = len(bundle) // 2
-            self._ask(bundle[:middle], client)
-            self._ask(bundle[middle:], client)
+        if len(bundle) == 1:
+            self._keep(bundle[0], answer.samples, answer.warnings)
             return
-        by_query: dict[str, list[Sample]] = {}
+        found: dict[str, list[Sample]] = {}
         for one in answer.samples:
             mark = dict(one.labels)[MARK]
             labels = tuple(pair for pair in one.labels if pair[0] != MARK)
-            by_query.setdefault(mark, []).append(Sample(labels, one.time, one.value))
-        for number, (query, _) in enumerate(bundle):
-            self._keep(query, tuple(by_query.get(str(number), ())), answer.warnings)
+            found.setdefault(mark, []).append(Sample(labels, one.time, one.value))
+        for number, question in enumerate(bundle):
+            self._keep(question, found.get(str(number), ()), answer.warnings)
 
-    def _keep(self, query: str, samples: tuple[Sample, ...], warnings: tuple[str, ...]) -> None:
-        self.known[query] = samples
-        if warnings:
-            self.warned[query] = warnings
+    def _keep(self, question: _Question, samples: Sequence[Sample], warnings: tuple[str, ...]) -> None:
+        for name, query in question.queries.items():
+            mine = [one for one in samples if not name or dict(one.labels).get("__name__") == name]
+            self.known[query] = tuple(mine)
+            if warnings:
+                self.warned[query] = warnings
 
-    def _look_back(self, selector: str) -> None:
-        """When a selector's series had their last sample: near first, then far, then to the second."""
+    def _look_back(self, selectors: Sequence[str]) -> None:
+        """When some selectors' series had their last samples; each of another name."""
+        waiting = list(selectors)
         with contextlib.suppress(ServerError):  # a question to the index alone, where the server takes it
-            if not self.client.label_values("__name__", start=self.at - self.lookback, end=self.at, match=selector):
-                self.gone[selector] = Vanished(None)
-                return
+            names = self.client.label_values("__name__", start=self.at - self.lookback, end=self.at, match=waiting)
+            for selector in selectors:
+                if take_apart(selector).name not in names:
+                    self.gone[selector] = Vanished(None)
+                    waiting.remove(selector)
+        for selector in waiting:
+            self.gone[selector] = self._last(selector)
+
+    def _last(self, selector: str) -> Vanished:
+        """When a selector's series had their last sample: near first, then far, then to the second."""
         latest = f"max(timestamp({selector}))"
         for span, step in ((3600.0, 15.0), (86_400.0, 60.0), (self.lookback, 300.0)):
             span = min(span, self.lookback)
@@ -336,10 +401,38 @@ class _Answers:
                 fine = self.client.query_range(latest, found, min(self.at, found + step), 1.0)
                 last = max([last, *(value for one in fine for _, value in one.points)])
                 who = self.client.query(f"topk(5, count by (job, instance) ({selector}))", found)
-                targets = tuple(one.labels for one in who)
-                self.gone[selector] = Vanished(last, targets)
-                return
-        self.gone[selector] = Vanished(None)
+                return Vanished(last, tuple(one.labels for one in who))
+        return Vanished(None)
+
+
+class _Ranges:
+    """Range queries of which the first of each is asked together with the others'."""
+
+    def __init__(self, client: Client, texts: Sequence[str]) -> None:
+        self._client = client
+        self._texts = texts
+        self._lock = threading.Lock()
+        self._when: tuple[float, float, float] | None = None
+        self._found: dict[int, list[Series]] | None = None
+
+    def ask(self, number: int, start: float, end: float, step: float) -> list[Series]:
+        """Errors as Client.query_range."""
+        if len(self._texts) > 1 and sum(map(len, self._texts)) < _BUNDLE:
+            with self._lock:
+                if self._when is None:
+                    self._when = (start, end, step)
+                    with contextlib.suppress(QueryError):  # then each is asked by itself
+                        self._found = self._together(start, end, step)
+            if self._found is not None and self._when == (start, end, step):
+                return self._found.get(number, [])
+        return self._client.query_range(self._texts[number], start, end, step)
+
+    def _together(self, start: float, end: float, step: float) -> dict[int, list[Series]]:
+        found: dict[int, list[Series]] = {}
+        for one in self._client.query_range(together(self._texts), start, end, step):
+            labels = tuple(pair for pair in one.labels if pair[0] != MARK)
+            found.setdefault(int(dict(one.labels)[MARK]), []).append(Series(labels, one.points))
+        return found
 
 
 # --- one evaluation --------------------------------------------------------------------------------------
@@ -392,13 +485,15 @@ class _Run:
         absent.update(_without_dead(absent, world))
         if stand_in is not None:
             answers.stand_in = stand_in = self._stood_in(stand_in, absent)
+            world.eager = stand_in is not None
         now = self._now(answers, world)
         spans = self._histories(now, loaded, lambda text: expanded(text).text, at, stand_in)
         results = self._results(now, spans, answers, world, expanded, at)
         compared, differences = (None, ()) if self.wanted_at is not None else _compare(results, loaded, at)
         if absent:
             count = len({name for one in results for name in one.in_place})
-            self.notes.append(f"{count} recorded series are not on the server and were computed from their rules")
+            how = f"; over a range they have the samples of an evaluation now and every {step} before" if stand_in else ""
+            self.notes.append(f"{count} recorded series are not on the server and were computed from their rules{how}")
         warnings = tuple(dict.fromkeys(itertools.chain.from_iterable(answers.warned.values())))
         return Evaluation(source or self.client.url, at, tuple(results), compared, differences, tuple(self.notes), warnings)
 
@@ -534,6 +629,7 @@ class _Run:
         """Per alert that can be active: its states over the last while, and the beginning of that while; being asked."""
         jobs: dict[int, Callable[[], _History | str]] = {}
         private: dict[int, Rule] = {}
+        groups: dict[tuple[int, float], list[tuple[int, Rule, str]]] = {}
         for place, rule in enumerate(self.alerts):
             elements = now[place]
             if isinstance(elements, str) or (not elements and not rule.keep_ms):
@@ -543,10 +639,15 @@ class _Run:
             if stand_in is not None and interval == self.interval and stand_in.text(rule.expr):
                 private[place] = rule
                 continue
-            ask = partial(self.client.query_range, expand(rule.expr))
-            jobs[place] = self.pool.submit(
-                self._history, rule, ask, at, self._counts(rule, interval, at), interval
-            ).result
+            counts = self._counts(rule, interval, at)
+            groups.setdefault((counts[0], interval), []).append((place, rule, expand(rule.expr)))
+        for (_, interval), ones in groups.items():
+            for at_once in range(0, len(ones), _HISTORIES):
+                some = ones[at_once : at_once + _HISTORIES]
+                first = _Ranges(self.client, [text for _, _, text in some])
+                for number, (place, rule, _) in enumerate(some):
+                    counts = self._counts(rule, interval, at)
+                    jobs[place] = self.pool.submit(self._history, rule, partial(first.ask, number), at, counts, interval).result
         if stand_in is not None and private:
             jobs.update(self._private_histories(private, expand, at, stand_in))
         return jobs

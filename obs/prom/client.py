@@ -18,7 +18,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -368,14 +368,14 @@ class Client:
         raise AssertionError("unreachable")
 
     def label_values(
-        self, name: str, *, start: float | None = None, end: float | None = None, match: str = ""
+        self, name: str, *, start: float | None = None, end: float | None = None, match: str | Sequence[str] = ""
     ) -> list[str]:
         """All values of a label (``__name__``: all metric names), sorted; of the blocks from ``start`` to ``end``
-        (unix seconds) where the server looks at times; ``match``: of the series that a selector picks."""
+        (unix seconds) where the server looks at times; ``match``: of the series that a selector picks, or one of several."""
         limits = {"start": start, "end": end}
-        params = {key: f"{value:.3f}" for key, value in limits.items() if value is not None}
+        params: dict[str, Any] = {key: f"{value:.3f}" for key, value in limits.items() if value is not None}
         if match:
-            params["match[]"] = match
+            params["match[]"] = match if isinstance(match, str) else list(match)
         found: list[str] = self._library(lambda connect: connect.get_label_values(label_name=name, params=params))
         return sorted(found)
 
