@@ -14,30 +14,28 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import re
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from obs.errors import InputError, ObsError, ServerError
-from obs.evaluate import explain, liveness, recording, replay, state
+from obs.evaluate import explain, liveness, state
 from obs.evaluate.explain import Part, take_apart
 from obs.evaluate.history import server_notes
-from obs.evaluate.liveness import Vanished, Verdict, World, clock, nearest_query
-from obs.evaluate.ranges import Asker
-from obs.evaluate.rules import Rule, Turns
-from obs.evaluate.simplify import simplified
-from obs.evaluate.standin import MARK, DiffersError, StandIn, together, worth
-from obs.prom import tools
-from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series, TooMuchError
+from obs.evaluate.liveness import Verdict, World, clock, nearest_query
+from obs.evaluate.questions import Answers, Ranges
+from obs.evaluate.rules import Rule, Turns, needed
+from obs.evaluate.simplify import can_give, simplified
+from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series
 from obs.prom.remote_write import Labels, make_labels
-from obs.prom.server import PrivatePrometheus
 from obs.promql import duration
+
+if TYPE_CHECKING:
+    from obs.evaluate.standin import StandIn
 
 AlertState = Literal["firing", "pending", "ok", "no data", "dead", "error"]
 STATES: tuple[AlertState, ...] = ("firing", "pending", "error", "no data", "dead", "ok")
@@ -50,9 +48,8 @@ _History = tuple["dict[Labels, tuple[state.Span, ...]]", float]
 
 LOOKBACK = 30 * 86_400.0
 _FURTHER = 6 * 3600.0  # how far back the beginning of an alert is looked for, beyond what its state needs
-_BUNDLE = 12_000  # characters: VictoriaMetrics refuses queries over 16 KiB
-_LEAST = 8000  # characters: to spread less than this over several requests costs more than it saves
 _ROUNDS = 40
+_WORTH = 12  # rules: a Prometheus starts in the time in which a server evaluates about as many again and again
 _HISTORIES = 5  # range queries that are asked as one
 SKEW = 30.0
 
@@ -181,6 +178,11 @@ def evaluate_recording(
     evaluated over all of it; a data directory is opened as it is (its own recorded series count). InputError when the
     recording cannot be used, or ``at`` is not in it.
     """
+    from obs.evaluate import recording, replay
+    from obs.evaluate.ranges import Asker
+    from obs.prom import tools
+    from obs.prom.server import PrivatePrometheus
+
     if path.is_dir() and recording.is_tsdb(path):
         with recording.Tsdb(path) as server:
             when = _within(path, (at and at(server.end_ms)) or server.end_ms, server.start_ms)
@@ -211,228 +213,6 @@ def _within(path: Path, at_ms: int, start_ms: int) -> int:
         first = clock(start_ms / 1000)
         raise InputError(f"{path}: {clock(at_ms / 1000)} is before its first sample ({first}); give a later time")
     return at_ms
-
-
-# --- questions, asked in bundles -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Question:
-    """A text to ask, and the queries that its answer answers: by the metric's name ("": all of it)."""
-
-    text: str
-    queries: Mapping[str, str]
-
-
-_OF_A_SELECTOR = re.compile(r"(count)\((.+)\)|(topk|bottomk)\(1, \(\n(.+)\n\)\)", re.DOTALL)
-
-
-def _by_name(pairs: Sequence[tuple[str, str]], *, alone: bool = False) -> list[_Question]:
-    """Queries, each with its text, as questions: the same of several metrics, with the same matchers, is one question.
-    ``alone``: it is not."""
-    if alone:
-        return [_Question(text, {"": query}) for query, text in pairs]
-    groups: dict[tuple[str, str], dict[str, str]] = {}
-    found = []
-    for query, text in pairs:
-        match = _OF_A_SELECTOR.fullmatch(text)
-        inner = (match[2] or match[4]).strip() if match else ""
-        part = take_apart(inner)
-        if match is None or part.kind != "selector" or part.bare != inner or not inner.startswith(part.name) or not part.name:
-            found.append(_Question(text, {"": query}))
-            continue
-        matchers = inner[len(part.name) :].strip().strip("{}").strip().rstrip(",")
-        groups.setdefault((match[1] or match[3], matchers), {})[part.name] = query
-    for (what, matchers), queries in groups.items():
-        if len(queries) == 1:
-            found += [_Question(text, {"": query}) for query, text in pairs if query in queries.values()]
-            continue
-        names = f'{{__name__=~"{"|".join(queries)}"{"," if matchers else ""}{matchers}}}'
-        found.append(_Question(f"{what} by (__name__) ({'' if what == 'count' else '1, '}{names})", queries))
-    return found
-
-
-def _differently_named(selectors: Sequence[str]) -> list[list[str]]:
-    """Selectors in lists in each of which no two are of the same metric."""
-    found: list[dict[str, str]] = []
-    for selector in selectors:
-        name = take_apart(selector).name
-        free = next((one for one in found if name not in one), None)
-        if free is None:
-            found.append({name: selector})
-        else:
-            free[name] = selector
-    return [list(one.values()) for one in found]
-
-
-@dataclass
-class _Answers:
-    """Answers by query; what is asked and not known is noted in ``wanted`` and fetched by ``fetch``."""
-
-    client: Client
-    pool: ThreadPoolExecutor
-    at: float
-    lookback: float
-    parallel: int
-    expand: Callable[[str], str]
-    stand_in: StandIn | None = None
-    known: dict[str, tuple[Sample, ...]] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    warned: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    gone: dict[str, Vanished] = field(default_factory=dict)
-    wanted: dict[str, None] = field(default_factory=dict)
-    wanted_gone: dict[str, None] = field(default_factory=dict)
-
-    def samples(self, query: str) -> Sequence[Sample] | None:
-        found = self.known.get(query)
-        if found is None:
-            self.wanted[query] = None
-        return found
-
-    def failure(self, query: str) -> str:
-        return self.failed.get(query, "")
-
-    def vanished(self, selector: str) -> Vanished | None:
-        found = self.gone.get(selector)
-        if found is None:
-            self.wanted_gone[selector] = None
-        return found
-
-    @property
-    def lacking(self) -> bool:
-        return bool(self.wanted or self.wanted_gone)
-
-    def fetch(self) -> None:
-        """Ask for all that is wanted."""
-        queries, selectors = list(self.wanted), list(self.wanted_gone)
-        self.wanted.clear()
-        self.wanted_gone.clear()
-        asked: list[tuple[Client, list[tuple[str, str]]]] = []
-        if self.stand_in is not None:
-            self.stand_in.prepare(queries)
-            texts = {query: self.stand_in.text(query) for query in queries}
-            asked.append((self.stand_in.client, [(query, text) for query, text in texts.items() if text is not None]))
-            queries = [query for query in queries if texts[query] is None]
-        asked.append((self.client, [(query, self.expand(query)) for query in queries]))
-        work: list[Callable[[], None]] = [
-            partial(self._ask, bundle, client)
-            for client, pairs in asked
-            for bundle in self._bundles(_by_name(pairs, alone=self.client.is_victoria_metrics))
-        ]
-        work += [partial(self._look_back, some) for some in _differently_named(selectors)]
-        for done in [self.pool.submit(one) for one in work]:
-            done.result()
-
-    def _bundles(self, questions: Sequence[_Question]) -> list[list[_Question]]:
-        """Questions in about as many bundles as can be asked at a time, none too long."""
-        total = sum(len(one.text) + 40 for one in questions)
-        room = min(_BUNDLE, max(_LEAST, math.ceil(total / self.parallel)))
-        bundles: list[list[_Question]] = []
-        size = 0
-        for one in questions:
-            if not bundles or size + len(one.text) > room:
-                bundles.append([])
-                size = 0
-            bundles[-1].append(one)
-            size += len(one.text) + 40
-        return bundles
-
-    def _ask(self, bundle: Sequence[_Question], client: Client) -> None:
-        try:
-            answer = client.ask(together([one.text for one in bundle]) if len(bundle) > 1 else bundle[0].text, self.at)
-        except QueryError as error:
-            if len(bundle) > 1:  # one of them: find out which
-                middle = len(bundle) // 2
-                self._ask(bundle[:middle], client)
-                self._ask(bundle[middle:], client)
-            elif len(bundle[0].queries) > 1:
-                for query in bundle[0].queries.values():
-                    self._ask([_Question(query, {"": query})], client)
-            else:
-                query = bundle[0].queries[""]
-                if client is not self.client:  # the server may know better, and says it of the whole
-                    self._ask([_Question(self.expand(query), {"": query})], self.client)
-                    return
-                self.failed[query] = str(error)
-                self.known[query] = ()
-            return
-        if len(bundle) == 1:
-            self._keep(bundle[0], answer.samples, answer.warnings)
-            return
-        found: dict[str, list[Sample]] = {}
-        for one in answer.samples:
-            mark = dict(one.labels)[MARK]
-            labels = tuple(pair for pair in one.labels if pair[0] != MARK)
-            found.setdefault(mark, []).append(Sample(labels, one.time, one.value))
-        for number, question in enumerate(bundle):
-            self._keep(question, found.get(str(number), ()), answer.warnings)
-
-    def _keep(self, question: _Question, samples: Sequence[Sample], warnings: tuple[str, ...]) -> None:
-        for name, query in question.queries.items():
-            mine = [one for one in samples if not name or dict(one.labels).get("__name__") == name]
-            self.known[query] = tuple(mine)
-            if warnings:
-                self.warned[query] = warnings
-
-    def _look_back(self, selectors: Sequence[str]) -> None:
-        """When some selectors' series had their last samples; each of another name."""
-        waiting = list(selectors)
-        with contextlib.suppress(ServerError):  # a question to the index alone, where the server takes it
-            names = self.client.label_values("__name__", start=self.at - self.lookback, end=self.at, match=waiting)
-            for selector in selectors:
-                if take_apart(selector).name not in names:
-                    self.gone[selector] = Vanished(None)
-                    waiting.remove(selector)
-        for selector in waiting:
-            self.gone[selector] = self._last(selector)
-
-    def _last(self, selector: str) -> Vanished:
-        """When a selector's series had their last sample: near first, then far, then to the second."""
-        latest = f"max(timestamp({selector}))"
-        for span, step in ((3600.0, 15.0), (86_400.0, 60.0), (self.lookback, 300.0)):
-            span = min(span, self.lookback)
-            try:
-                series = self.client.query_range(latest, self.at - span, self.at, step)
-            except TooMuchError:
-                break
-            points = [point for one in series for point in one.points]
-            if points:
-                found, last = max(points)
-                fine = self.client.query_range(latest, found, min(self.at, found + step), 1.0)
-                last = max([last, *(value for one in fine for _, value in one.points)])
-                who = self.client.query(f"topk(5, count by (job, instance) ({selector}))", found)
-                return Vanished(last, tuple(one.labels for one in who))
-        return Vanished(None)
-
-
-class _Ranges:
-    """Range queries of which the first of each is asked together with the others'."""
-
-    def __init__(self, client: Client, texts: Sequence[str]) -> None:
-        self._client = client
-        self._texts = texts
-        self._lock = threading.Lock()
-        self._when: tuple[float, float, float] | None = None
-        self._found: dict[int, list[Series]] | None = None
-
-    def ask(self, number: int, start: float, end: float, step: float) -> list[Series]:
-        """Errors as Client.query_range."""
-        if len(self._texts) > 1 and sum(map(len, self._texts)) < _BUNDLE:
-            with self._lock:
-                if self._when is None:
-                    self._when = (start, end, step)
-                    with contextlib.suppress(QueryError):  # then each is asked by itself
-                        self._found = self._together(start, end, step)
-            if self._found is not None and self._when == (start, end, step):
-                return self._found.get(number, [])
-        return self._client.query_range(self._texts[number], start, end, step)
-
-    def _together(self, start: float, end: float, step: float) -> dict[int, list[Series]]:
-        found: dict[int, list[Series]] = {}
-        for one in self._client.query_range(together(self._texts), start, end, step):
-            labels = tuple(pair for pair in one.labels if pair[0] != MARK)
-            found.setdefault(int(dict(one.labels)[MARK]), []).append(Series(labels, one.points))
-        return found
 
 
 # --- one evaluation --------------------------------------------------------------------------------------
@@ -474,7 +254,7 @@ class _Run:
                 memo[text] = explain.expand(text, absent, step, unions)
             return memo[text]
 
-        answers = _Answers(
+        answers = Answers(
             self.client, self.pool, at, self.lookback, self.parallel, lambda text: expanded(text).text
         )
         making = None if loaded is None else frozenset(one.name for one in loaded if one.kind == "recording")
@@ -501,8 +281,11 @@ class _Run:
         self, absent: Mapping[str, list[Rule]], names: frozenset[str], at: float, stack: contextlib.ExitStack
     ) -> StandIn | None:
         """A private Prometheus for the rules that the server lacks, starting; None where it is not worth it or cannot be."""
-        if not absent or self.client.is_victoria_metrics or not worth(self.alerts, absent, names):
+        if not absent or self.client.is_victoria_metrics or not _worth(self.alerts, absent, names):
             return None
+        from obs.evaluate.standin import StandIn
+        from obs.prom import tools
+
         try:
             binary = tools.find("prometheus")
         except ObsError:
@@ -512,6 +295,8 @@ class _Run:
     def _stood_in(self, stand_in: StandIn, absent: Mapping[str, list[Rule]]) -> StandIn | None:
         """The stand-in, with all that the alerts and the rules that they stand on read now; None where that cannot be."""
         exprs = [rule.expr for rule in (*self.alerts, *itertools.chain.from_iterable(absent.values()))]
+        from obs.evaluate.standin import DiffersError
+
         try:
             stand_in.settle(absent)
             stand_in.record([(text, 0, 1) for text in map(stand_in.text, exprs) if text is not None])
@@ -580,7 +365,7 @@ class _Run:
             and part.name not in world.in_place and part.bare not in world.empty
         )
         counted = {f"count({bare})": bare for bare in asked}
-        presence = _Answers(self.client, self.pool, world.at, self.lookback, self.parallel, lambda text: text)
+        presence = Answers(self.client, self.pool, world.at, self.lookback, self.parallel, lambda text: text)
         for query in counted:
             presence.samples(query)
         presence.fetch()
@@ -589,7 +374,7 @@ class _Run:
             if not presence.known[query] and query not in presence.failed and query not in presence.warned
         )
 
-    def _now(self, answers: _Answers, world: World) -> dict[int, tuple[Sample, ...] | str]:
+    def _now(self, answers: Answers, world: World) -> dict[int, tuple[Sample, ...] | str]:
         """Per alert (by its place) its elements now, or why it cannot be evaluated."""
         queries = [_query(rule.expr) for rule in self.alerts]
         assumed = []
@@ -644,7 +429,7 @@ class _Run:
         for (_, interval), ones in groups.items():
             for at_once in range(0, len(ones), _HISTORIES):
                 some = ones[at_once : at_once + _HISTORIES]
-                first = _Ranges(self.client, [text for _, _, text in some])
+                first = Ranges(self.client, [text for _, _, text in some])
                 for number, (place, rule, _) in enumerate(some):
                     counts = self._counts(rule, interval, at)
                     jobs[place] = self.pool.submit(self._history, rule, partial(first.ask, number), at, counts, interval).result
@@ -656,6 +441,8 @@ class _Run:
         self, rules: Mapping[int, Rule], expand: Callable[[str], str], at: float, stand_in: StandIn
     ) -> Iterator[tuple[int, Callable[[], _History | str]]]:
         """``_histories`` of alerts that read recorded series that are not on the server."""
+        from obs.evaluate.standin import DiffersError
+
         found: dict[int, _History] = {}
         texts = {place: stand_in.text(rule.expr) or "" for place, rule in rules.items()}
         counts = {place: self._counts(rule, self.interval, at) for place, rule in rules.items()}
@@ -721,7 +508,7 @@ class _Run:
         self,
         now: Mapping[int, tuple[Sample, ...] | str],
         histories: Mapping[int, Callable[[], _History | str]],
-        answers: _Answers,
+        answers: Answers,
         world: World,
         expanded: Callable[[str], explain.Expansion],
         at: float,
@@ -764,6 +551,13 @@ class _Run:
             else:
                 results.append(_quiet(rule, verdicts.get(place) or Verdict("unknown"), warnings, base))
         return results
+
+
+def _worth(alerts: Sequence[Rule], rules: Mapping[str, Sequence[Rule]], names: Collection[str]) -> bool:
+    """Whether the alerts read so many rules that have data that a stand-in saves time."""
+    there = {*names, *rules}
+    makers = [rule for rule in itertools.chain.from_iterable(rules.values()) if can_give(take_apart(rule.expr), there)]
+    return len(makers) >= _WORTH and len(needed(alerts, makers)) >= _WORTH
 
 
 def _joined(earlier: Sequence[Series], later: Sequence[Series]) -> list[Series]:

@@ -18,7 +18,7 @@ import contextlib
 import itertools
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -30,16 +30,15 @@ from obs.evaluate import explain
 from obs.evaluate import rules as rules_
 from obs.evaluate.elements import Recorded
 from obs.evaluate.explain import Part, take_apart
+from obs.evaluate.questions import MARK, together
 from obs.evaluate.ranges import Piece, merged
 from obs.evaluate.rules import Rule, duration_ms
-from obs.evaluate.simplify import can_give
 from obs.prom import metric_names
 from obs.prom.client import Client
 from obs.prom.packed import Packed
 from obs.prom.remote_write import Labels
 from obs.prom.server import PrivatePrometheus
 
-_WORTH = 12  # rules: a Prometheus starts in the time in which a server evaluates about as many again and again
 _BUNDLE = 10_000  # characters
 _POINTS = 10_000  # steps of one question
 _SIZES = (12, 22, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
@@ -286,25 +285,6 @@ def _rounded(steps: Steps) -> Steps:
     return ((0, next(size for size in itertools.chain(_SIZES, itertools.count(1024, 256)) if size >= steps[0][1])),)
 
 
-def worth(alerts: Sequence[Rule], rules: Mapping[str, Sequence[Rule]], names: Collection[str]) -> bool:
-    """Whether the alerts read so many rules that have data that a stand-in saves time."""
-    there = {*names, *rules}
-    makers = [rule for rule in itertools.chain.from_iterable(rules.values()) if can_give(take_apart(rule.expr), there)]
-    return len(makers) >= _WORTH and len(rules_.needed(alerts, makers)) >= _WORTH
-
-
-MARK = "obs_query"
-
-
-def together(texts: Sequence[str]) -> str:
-    """Some questions as one; each element has the label MARK, the number of its question."""
-    marked = [f'label_replace((\n{text}\n), "{MARK}", "{number}", "", "")' for number, text in enumerate(texts)]
-    while len(marked) > 1:  # in pairs, for each `or` goes through all that stands before it
-        pairs = [marked[place : place + 2] for place in range(0, len(marked), 2)]
-        marked = [pair[0] if len(pair) == 1 else f"({pair[0]}\nor\n{pair[1]})" for pair in pairs]
-    return marked[0]
-
-
 def _bundles(some: Sequence[tuple[Rule, str]], steps: int) -> list[list[tuple[Rule, str]]]:
     found: list[list[tuple[Rule, str]]] = []
     size = 0
@@ -357,5 +337,3 @@ def _shift_ms(text: str) -> int:
         raise DiffersError("it looks ahead")
     return duration_ms(text, "offset")
 
-
-__all__ = ["MARK", "DiffersError", "StandIn", "looks", "together", "worth"]

@@ -34,7 +34,7 @@ import bench
 
 from obs.alerts.registry import all_groups
 from obs.config import load_config, parse_config
-from obs.evaluate import explain, live, recording, replay
+from obs.evaluate import explain, live, questions, recording, replay
 from obs.evaluate.ranges import Asker
 from obs.evaluate.rules import Turns, from_groups
 from obs.prom.client import Client
@@ -78,9 +78,9 @@ def pack() -> list[live.Rule]:
 def asked(client: Client) -> list[tuple[str, dict[str, str]]]:
     """Every question of one evaluation, none bundled: (query or query_range, its form)."""
     found: list[tuple[str, dict[str, str]]] = []
-    fetch, call = live._Answers.fetch, Client._call
+    fetch, call = questions.Answers.fetch, Client._call
 
-    def recorded_fetch(self: live._Answers) -> None:
+    def recorded_fetch(self: questions.Answers) -> None:
         found.extend(("query", {"query": self.expand(query), "time": f"{self.at:.3f}"}) for query in self.wanted)
         fetch(self)
 
@@ -89,11 +89,11 @@ def asked(client: Client) -> list[tuple[str, dict[str, str]]]:
             found.append(("query_range", dict(form)))
         return call(self, path, form)
 
-    live._Answers.fetch, Client._call = recorded_fetch, recorded_call  # type: ignore[method-assign]
+    questions.Answers.fetch, Client._call = recorded_fetch, recorded_call  # type: ignore[method-assign]
     try:
         live.evaluate(client, pack())
     finally:
-        live._Answers.fetch, Client._call = fetch, call  # type: ignore[method-assign]
+        questions.Answers.fetch, Client._call = fetch, call  # type: ignore[method-assign]
     return found
 
 
