@@ -281,7 +281,8 @@ class _Run:
         self, absent: Mapping[str, list[Rule]], names: frozenset[str], at: float, stack: contextlib.ExitStack
     ) -> StandIn | None:
         """A private Prometheus for the rules that the server lacks, starting; None where it is not worth it or cannot be."""
-        if not absent or self.client.is_victoria_metrics or not _worth(self.alerts, absent, names):
+        few = 2 * len(absent) < len(explain.by_name(self.rules))  # a server that has the others: these can have no data there
+        if few or not absent or self.client.is_victoria_metrics or not _worth(self.alerts, absent, names):
             return None
         from obs.evaluate.standin import StandIn
         from obs.prom import tools
@@ -320,15 +321,29 @@ class _Run:
                 "its own time is used"
             )
         rules = self.pool.submit(self._loaded)
-        names = self.pool.submit(lambda: self.client.label_values("__name__", start=at - self.lookback, end=at))
-        ups = self.pool.submit(lambda: self.client.query("up", at))
-        found = frozenset(names.result())
+        found, ups = self._held(at)
+        if self.wanted_at is None and not ups and self._began_after(at):  # it is in its first second
+            at = clock_.value
+            found, ups = self._held(at)
         if not found:
             raise ServerError(
                 f"{self.client.url}: holds no series in the last {liveness.ago(self.lookback)}; check the address, and the "
                 "tenant (--header X-Scope-OrgID:TENANT)"
             )
-        return at, rules.result(), found, tuple(ups.result())
+        return at, rules.result(), found, ups
+
+    def _held(self, at: float) -> tuple[frozenset[str], tuple[Sample, ...]]:
+        """The names of the metrics that the server has, and its targets."""
+        names = self.pool.submit(lambda: self.client.label_values("__name__", start=at - self.lookback, end=at))
+        ups = self.pool.submit(lambda: self.client.query("up", at))
+        return frozenset(names.result()), tuple(ups.result())
+
+    def _began_after(self, at: float) -> bool:
+        """Whether the server has no sample in memory that is as old as that."""
+        with contextlib.suppress(ServerError):
+            limits = self.client.status_tsdb()
+            return limits is not None and limits[0] > at * 1000
+        return False
 
     def _loaded(self) -> list[LoadedRule] | None:
         """The server's rules; None when it has no such list."""
@@ -583,7 +598,8 @@ def _below(texts: Sequence[str], world: World) -> list[str]:
     waiting = list(texts)
     while waiting:
         for part in explain.walk(take_apart(waiting.pop())):
-            if part.kind in {"selector", "range"} and part.name in world.recorded and part.bare in world.empty:
+            missing = part.bare in world.empty or part.name not in world.names
+            if missing and part.kind in {"selector", "range"} and part.name in world.recorded:
                 for rule in world.makers(part):
                     if rule.expr not in found:
                         found[rule.expr] = None
