@@ -47,7 +47,7 @@ _History = tuple["dict[Labels, tuple[state.Span, ...]]", float]
 """An alert's states by its series' labels, and since when (unix seconds) they were looked at."""
 
 LOOKBACK = 30 * 86_400.0
-_FURTHER = 6 * 3600.0  # how far back the beginning of an alert is looked for, beyond what its state needs
+_FURTHER = (3600.0, 6 * 3600.0)  # how far back the beginning of an alert is looked for, beyond what its state needs
 _ROUNDS = 40
 _WORTH = 12  # rules: a Prometheus starts in the time in which a server evaluates about as many again and again
 _HISTORIES = 5  # range queries that are asked as one
@@ -464,7 +464,7 @@ class _Run:
         series: dict[int, list[Series]] = {place: [] for place in rules}
         waiting = list(rules)
         with contextlib.suppress(DiffersError, ObsError):  # then the server is asked
-            for stage in range(2):
+            for stage in range(len(_FURTHER) + 1):
                 steps = {place: (counts[place][stage - 1] + 1 if stage else 0, counts[place][stage] + 1) for place in waiting}
                 named = stand_in.record([(texts[place], *steps[place]) for place in waiting], again=True)
                 jobs = {
@@ -491,7 +491,7 @@ class _Run:
     def _counts(self, rule: Rule, interval: float, at: float) -> list[int]:
         """How many evaluations before ``at`` are looked at for an alert's state; and how many where that was not enough."""
         need = max(2 * rule.hold_ms / 1000, 900.0) + rule.keep_ms / 1000
-        spans: Sequence[float] = (need, max(need, _FURTHER)) if self.since is None else (at - self.since,)
+        spans = (need, *(max(need, further) for further in _FURTHER)) if self.since is None else (at - self.since,)
         return list(dict.fromkeys(max(1, math.floor(round(span / interval, 6))) for span in spans))
 
     def _history(
