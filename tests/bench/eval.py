@@ -1,6 +1,6 @@
 """Measures a live `obs eval` of the whole pack against prometheus-api-client on the same Prometheus and data.
 
-    python tests/bench/eval.py [--pods 30] [--repeats 5] [--only deployed|undeployed]
+    python tests/bench/eval.py [--pods 30] [--repeats 5] [--only deployed|undeployed] [--scrapes 40]
 
 Data: both bundled recordings, moved to now, and a fleet of Triton and vLLM pods. Twice: with the pack's recording rules
 deployed (their series are there), and without (their expressions are put in place). Peers, all through one
@@ -218,8 +218,10 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=30)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", choices=("deployed", "undeployed"))
+    parser.add_argument("--scrapes", type=int, default=bench.SCRAPES, help="of the fleet, every 30 s; 40 are twenty minutes")
     parser.add_argument("--toy", action="store_true", help="without the recordings: to see that it runs")
     args = parser.parse_args()
+    bench.SCRAPES = args.scrapes
     for deployed in (True, False):
         if args.only in (None, "deployed" if deployed else "undeployed"):
             measure(args.pods, args.repeats, deployed=deployed, toy=args.toy)
