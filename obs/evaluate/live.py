@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -282,8 +282,14 @@ class _Run:
     ) -> StandIn | None:
         """A private Prometheus for the rules that the server lacks, starting; None where it is not worth it or cannot be."""
         few = 2 * len(absent) < len(explain.by_name(self.rules))  # a server that has the others: these can have no data there
-        if few or not absent or self.client.is_victoria_metrics or not _worth(self.alerts, absent, names):
+        if few or not absent or self.client.is_victoria_metrics:
             return None
+        there = {*names, *absent}
+        reached = needed(self.alerts, [*itertools.chain.from_iterable(absent.values())])
+        if sum(can_give(take_apart(rule.expr), there) for rule in reached) < _WORTH:
+            return None
+        reached_names = {rule.name for rule in reached}
+        rules = {name: rules for name, rules in absent.items() if name in reached_names}
         from obs.evaluate.standin import StandIn
         from obs.prom import tools
 
@@ -291,16 +297,18 @@ class _Run:
             binary = tools.find("prometheus")
         except ObsError:
             return None
-        return stack.enter_context(StandIn(self.client, absent, names, at, self.interval, self.parallel, binary))
+        return stack.enter_context(StandIn(self.client, rules, names, at, self.interval, self.parallel, binary))
 
     def _stood_in(self, stand_in: StandIn, absent: Mapping[str, list[Rule]]) -> StandIn | None:
         """The stand-in, with all that the alerts and the rules that they stand on read now; None where that cannot be."""
-        exprs = [rule.expr for rule in (*self.alerts, *itertools.chain.from_iterable(absent.values()))]
         from obs.evaluate.standin import DiffersError
 
+        rules = {name: absent[name] for name in stand_in.names}
+        exprs = [rule.expr for rule in (*self.alerts, *itertools.chain.from_iterable(rules.values()))]
         try:
-            stand_in.settle(absent)
-            stand_in.record([(text, 0, 1) for text in map(stand_in.text, exprs) if text is not None])
+            stand_in.settle(rules)
+            texts = [text for text in map(stand_in.text, exprs) if text is not None]
+            stand_in.record([(text, 0, 1) for text in (*rules, *texts)])
         except (DiffersError, ObsError):
             return None
         return stand_in
@@ -566,13 +574,6 @@ class _Run:
             else:
                 results.append(_quiet(rule, verdicts.get(place) or Verdict("unknown"), warnings, base))
         return results
-
-
-def _worth(alerts: Sequence[Rule], rules: Mapping[str, Sequence[Rule]], names: Collection[str]) -> bool:
-    """Whether the alerts read so many rules that have data that a stand-in saves time."""
-    there = {*names, *rules}
-    makers = [rule for rule in itertools.chain.from_iterable(rules.values()) if can_give(take_apart(rule.expr), there)]
-    return len(makers) >= _WORTH and len(needed(alerts, makers)) >= _WORTH
 
 
 def _joined(earlier: Sequence[Series], later: Sequence[Series]) -> list[Series]:

@@ -18,7 +18,7 @@ import contextlib
 import itertools
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -100,6 +100,11 @@ class StandIn:
         with contextlib.suppress(ObsError):
             self._started.result().__exit__(kind, error, trace)
         self._pool.shutdown()
+
+    @property
+    def names(self) -> Collection[str]:
+        """The recorded series that it stands in for."""
+        return self._rules.keys()
 
     @property
     def client(self) -> Client:
