@@ -4,7 +4,8 @@ In place of a recorded series one can put its rule's expression (explain.expand)
 same rule again for every alert, part and reason that reads it, and over a range at every step of it. Here each rule that is
 needed is evaluated once: on the server, at the evaluations that its readers look at (``at``, ``at`` less the interval, …),
 and what it gives is written into a private Prometheus as if the rule had been loaded all the time. What reads recorded
-series alone is then asked there; what also reads the server's own is still asked of the server, with the rules put in.
+series is then asked there; what also reads the server's own has those parts of it evaluated on the server and written
+beside, as obs.evaluate.first does. What cannot be divided so is asked of the server, with the rules put in.
 
 It is used only where nothing can differ but the moments at which a range over a recorded series has its samples: here
 those of an evaluation at ``at``, there the multiples of the interval. Everything else raises DiffersError: a server that
