@@ -15,8 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-import yaml
-
 from obs.catalog import scaling
 from obs.catalog.endpoints import ENDPOINTS, EndpointName
 from obs.catalog.limits import BURN_WINDOWS, BY_PATH, LIMITS, SEASONS, BurnWindow, Limit
@@ -777,6 +775,10 @@ def load_config(path: Path | None = None) -> Config:
 
 def parse_config(text: str, path: str = "obs.yaml") -> Config:
     """Parse and validate the text of ``obs.yaml``; ``path`` is named in errors."""
+    import yaml  # not needed by a command that runs on the defaults
+
+    from obs.uniquekeys import UniqueKeyLoader
+
     try:
         data = yaml.load(text, Loader=UniqueKeyLoader)
     except yaml.YAMLError as error:
@@ -801,25 +803,6 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean '{close[0]}'?" if close else f"valid: {', '.join(names)}"
-
-
-class UniqueKeyLoader(yaml.SafeLoader):
-    """A SafeLoader that refuses a key given twice, which YAML libraries take silently."""
-
-
-def _unique_mapping(loader: UniqueKeyLoader, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-    seen: set[object] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, list | dict):
-            continue
-        if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
-        seen.add(key)
-    return yaml.SafeLoader.construct_mapping(loader, node, deep)
-
-
-UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
 def _line(path: str, detail: ErrorDetails) -> str:

@@ -126,7 +126,7 @@ class Recorded:
     def made(self) -> Made:
         return Made(self.most, None if self.changes is None else frozenset(self.changes))
 
-    def series(self, piece: Piece, times: range) -> list[tuple[Labels, Sequence[int], array[float]]]:
+    def series(self, piece: Piece, times: Sequence[int]) -> list[tuple[Labels, Sequence[int], array[float]]]:
         """What the piece's evaluations record: per series, times (each evaluation's, less the offset) and values."""
         found: dict[Labels, list[tuple[int, int, array[float]]]] = {}
         for series in piece.series:
@@ -193,7 +193,7 @@ class Recorded:
                     value_.append(STALE_NAN)
                 there = index in present
             if at_:
-                out.append((labels, at_, value_))
+                out.append((labels, _as_range(at_, mine), value_))
             if there:
                 last[labels] = present[good[-1]]
         self._open = last
@@ -237,6 +237,13 @@ class Recorded:
 def _bits(values: array[float]) -> array[int]:
     """Values as bits: a NaN is not equal to itself, and 0 is equal to -0."""
     return array("Q", values.tobytes())
+
+
+def _as_range(at: list[int], grid: Sequence[int]) -> Sequence[int]:
+    """Some of a grid's times, as a range where they follow each other: that is written faster."""
+    if not isinstance(grid, range) or at[-1] - at[0] != (len(at) - 1) * grid.step:
+        return at
+    return range(at[0], at[-1] + 1, grid.step)
 
 
 def _overlaps(runs: Sequence[tuple[int, int]]) -> set[int]:

@@ -93,17 +93,11 @@ class Expansion:
 @lru_cache(maxsize=4096)
 def take_apart(expr: str) -> Part:
     """The expression as parts; wholly ``opaque`` when promql-parser cannot read it, or it has too many operators."""
-    import promql_parser
-
     text = expr.strip()
     operators = sum(token.kind in {"word", "sign"} and token.text.lower() in _PRECEDENCE for token in _tokens(text))
-    if operators > MOST_OPERATORS:
+    if operators > MOST_OPERATORS or _parsed(text)[0] is None:
         return Part(text, "opaque")
-    try:
-        node = promql_parser.parse(text)
-    except ValueError:
-        return Part(text, "opaque")
-    return _part(text, node)
+    return _part_of(text)
 
 
 def walk(part: Part) -> Iterator[Part]:
@@ -178,17 +172,29 @@ def _part(text: str, node: Any) -> Part:
 
 def _checked(text: str, node: Any) -> Part | None:
     """The part when ``text`` is what the parser found as ``node``; None otherwise."""
+    again, printed = _parsed(text)
+    return _part_of(text) if again is not None and printed == str(node) else None
+
+
+@lru_cache(maxsize=8192)
+def _parsed(text: str) -> tuple[Any, str]:
+    """What promql-parser makes of a text, and as it prints it; (None, "") when it cannot read it."""
     import promql_parser
 
     try:
-        again = promql_parser.parse(text)
+        node = promql_parser.parse(text)
     except ValueError:
-        return None
-    return _part(text.strip(), again) if str(again) == str(node) else None
+        return None, ""
+    return node, str(node)
+
+
+@lru_cache(maxsize=8192)
+def _part_of(text: str) -> Part:
+    return _part(text.strip(), _parsed(text)[0])
 
 
 def _binary(text: str, node: Any) -> Part | None:
-    tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
+    tokens = _tokens(text)
     found: list[tuple[int, _Token]] = []
     for index, token in enumerate(tokens):
         word = token.text.lower()
@@ -235,7 +241,7 @@ def _modifier(text: str, tokens: Sequence[_Token], index: int) -> tuple[str, int
 
 
 def _call(text: str, node: Any) -> Part | None:
-    tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
+    tokens = _tokens(text)
     opens = [index for index, token in enumerate(tokens) if token.text == "(" and token.depth == 0]
     aggregate = type(node).__name__ == "AggregateExpr"
     for index in opens:
@@ -300,7 +306,7 @@ def _matchers(node: Any) -> tuple[tuple[str, str, str], ...]:
 
 def _bare(text: str) -> str:
     """A selector without range, offset and @."""
-    tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
+    tokens = _tokens(text)
     end = tokens[0].end if tokens and tokens[0].kind == "word" else 0
     for token in tokens:
         if token.text == "}" and token.depth == 0:
@@ -320,10 +326,13 @@ def _inside(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _tokens(text: str) -> tuple[_Token, ...]:
+    """The words and signs of a text, without spaces and comments."""
     found = []
     depth = 0
     for match in _TOKEN.finditer(text):
         kind, word = match.lastgroup or "other", match[0]
+        if kind in {"space", "comment"}:
+            continue
         if kind == "sign" and word in _CLOSE:
             depth -= 1
         found.append(_Token(kind, word, match.start(), match.end(), depth))
@@ -348,7 +357,7 @@ class _Expander:
     unions: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
 
     def expand(self, text: str) -> str:
-        tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
+        tokens = _tokens(text)
         out: list[str] = []
         at = index = 0
         while index < len(tokens):
@@ -510,7 +519,7 @@ def _reach(part: Part, reads: Callable[[str], bool]) -> int:
 @lru_cache(maxsize=4096)
 def _durations(text: str) -> int:
     """All ranges and offsets in a text together, in milliseconds."""
-    tokens = [token for token in _tokens(text) if token.kind not in {"space", "comment"}]
+    tokens = _tokens(text)
     found = 0
     for index, token in enumerate(tokens):
         if token.kind == "number" and index and _DURATION.fullmatch(token.text):
@@ -580,7 +589,7 @@ def delayed(expr: str, names: Collection[str]) -> str:
     """
     if not names:
         return expr
-    tokens = [token for token in _tokens(expr) if token.kind not in {"space", "comment"}]
+    tokens = _tokens(expr)
     out: list[str] = []
     at = 0
     for index, token in enumerate(tokens):
@@ -596,6 +605,19 @@ def delayed(expr: str, names: Collection[str]) -> str:
             continue
         out += [expr[at : tokens[last].end], " offset 1ms"]
         at = tokens[last].end
+    return "".join([*out, expr[at:]])
+
+
+def renamed(expr: str, names: Collection[str], prefix: str) -> str:
+    """The expression with a prefix before the metrics' names that are among ``names``."""
+    tokens = _tokens(expr)
+    out: list[str] = []
+    at = 0
+    for index, token in enumerate(tokens):
+        follows = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        if token.text in names and _is_selector(tokens, index, follows):
+            out += [expr[at : token.start], prefix]
+            at = token.start
     return "".join([*out, expr[at:]])
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from obs.evaluate.replay import Timeline
 from obs.prom.client import Client
 from obs.prom.remote_write import Labels
+
+if TYPE_CHECKING:
+    from obs.evaluate.replay import Timeline
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,11 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from obs.config import UniqueKeyLoader, nearest, seconds
+from obs.config import nearest, seconds
 from obs.errors import InputError
 from obs.prom.metric_names import agrees
 from obs.prom.remote_write import Labels
+from obs.uniquekeys import UniqueKeyLoader
 
 LEAD_MS = 300_000
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[T ]")

@@ -15,25 +15,27 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from obs.errors import InputError, ServerError
-from obs.evaluate import explain, liveness, recording, replay, state
+from obs.errors import InputError, ObsError, ServerError
+from obs.evaluate import explain, liveness, state
 from obs.evaluate.explain import Part, take_apart
 from obs.evaluate.history import server_notes
-from obs.evaluate.liveness import Vanished, Verdict, World, clock, nearest_query
-from obs.evaluate.ranges import Asker
-from obs.evaluate.rules import Rule, Turns
-from obs.evaluate.simplify import simplified
-from obs.prom import tools
-from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series, TooMuchError
+from obs.evaluate.liveness import Verdict, World, clock, nearest_query
+from obs.evaluate.questions import Answers, Ranges
+from obs.evaluate.rules import Rule, Turns, needed
+from obs.evaluate.simplify import can_give, simplified
+from obs.prom.client import Client, LoadedRule, QueryError, Sample, Series
 from obs.prom.remote_write import Labels, make_labels
-from obs.prom.server import PrivatePrometheus
 from obs.promql import duration
+
+if TYPE_CHECKING:
+    from obs.evaluate.standin import StandIn
 
 AlertState = Literal["firing", "pending", "ok", "no data", "dead", "error"]
 STATES: tuple[AlertState, ...] = ("firing", "pending", "error", "no data", "dead", "ok")
@@ -41,11 +43,14 @@ STATES: tuple[AlertState, ...] = ("firing", "pending", "error", "no data", "dead
 Decision = tuple[Part, str, "dict[Labels, float] | float | None"]
 """A comparison that gives an alert its value: itself, its operator, its threshold (or thresholds by labels)."""
 
+_History = tuple["dict[Labels, tuple[state.Span, ...]]", float]
+"""An alert's states by its series' labels, and since when (unix seconds) they were looked at."""
+
 LOOKBACK = 30 * 86_400.0
-_FURTHER = 6 * 3600.0  # how far back the beginning of an alert is looked for, beyond what its state needs
-_BUNDLE = 12_000  # characters: VictoriaMetrics refuses queries over 16 KiB
-_LEAST = 8000  # characters: to spread less than this over several requests costs more than it saves
+_FURTHER = (3600.0, 6 * 3600.0)  # how far back the beginning of an alert is looked for, beyond what its state needs
 _ROUNDS = 40
+_WORTH = 12  # rules: a Prometheus starts in the time in which a server evaluates about as many again and again
+_HISTORIES = 5  # range queries that are asked as one
 SKEW = 30.0
 
 
@@ -173,6 +178,11 @@ def evaluate_recording(
     evaluated over all of it; a data directory is opened as it is (its own recorded series count). InputError when the
     recording cannot be used, or ``at`` is not in it.
     """
+    from obs.evaluate import recording, replay
+    from obs.evaluate.ranges import Asker
+    from obs.prom import tools
+    from obs.prom.server import PrivatePrometheus
+
     if path.is_dir() and recording.is_tsdb(path):
         with recording.Tsdb(path) as server:
             when = _within(path, (at and at(server.end_ms)) or server.end_ms, server.start_ms)
@@ -205,129 +215,6 @@ def _within(path: Path, at_ms: int, start_ms: int) -> int:
     return at_ms
 
 
-# --- questions, asked in bundles -----------------------------------------------------------------------
-
-
-@dataclass
-class _Answers:
-    """Answers by query; what is asked and not known is noted in ``wanted`` and fetched by ``fetch``."""
-
-    client: Client
-    pool: ThreadPoolExecutor
-    at: float
-    lookback: float
-    parallel: int
-    expand: Callable[[str], str]
-    known: dict[str, tuple[Sample, ...]] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    warned: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    gone: dict[str, Vanished] = field(default_factory=dict)
-    wanted: dict[str, None] = field(default_factory=dict)
-    wanted_gone: dict[str, None] = field(default_factory=dict)
-
-    def samples(self, query: str) -> Sequence[Sample] | None:
-        found = self.known.get(query)
-        if found is None:
-            self.wanted[query] = None
-        return found
-
-    def failure(self, query: str) -> str:
-        return self.failed.get(query, "")
-
-    def vanished(self, selector: str) -> Vanished | None:
-        found = self.gone.get(selector)
-        if found is None:
-            self.wanted_gone[selector] = None
-        return found
-
-    @property
-    def lacking(self) -> bool:
-        return bool(self.wanted or self.wanted_gone)
-
-    def fetch(self) -> None:
-        """Ask for all that is wanted."""
-        queries, selectors = list(self.wanted), list(self.wanted_gone)
-        self.wanted.clear()
-        self.wanted_gone.clear()
-        work: list[Callable[[], None]] = [lambda bundle=bundle: self._ask(bundle) for bundle in self._bundles(queries)]  # type: ignore[misc]
-        work += [lambda one=one: self._look_back(one) for one in selectors]  # type: ignore[misc]
-        for done in [self.pool.submit(one) for one in work]:
-            done.result()
-
-    def _bundles(self, queries: Sequence[str]) -> list[list[tuple[str, str]]]:
-        """Queries with their texts in about as many bundles as can be asked at a time, none too long."""
-        texts = [(query, self.expand(query)) for query in queries]
-        total = sum(len(text) + 40 for _, text in texts)
-        room = min(_BUNDLE, max(_LEAST, math.ceil(total / self.parallel)))
-        bundles: list[list[tuple[str, str]]] = []
-        size = 0
-        for query, text in texts:
-            if not bundles or size + len(text) > room:
-                bundles.append([])
-                size = 0
-            bundles[-1].append((query, text))
-            size += len(text) + 40
-        return bundles
-
-    def _ask(self, bundle: list[tuple[str, str]]) -> None:
-        if len(bundle) == 1:
-            ((query, text),) = bundle
-            try:
-                answer = self.client.ask(text, self.at)
-            except QueryError as error:
-                self.failed[query] = str(error)
-                self.known[query] = ()
-                return
-            self._keep(query, answer.samples, answer.warnings)
-            return
-        whole = "\nor\n".join(
-            f'label_replace((\n{text}\n), "obs_query", "{number}", "", "")' for number, (_, text) in enumerate(bundle)
-        )
-        try:
-            answer = self.client.ask(whole, self.at)
-        except QueryError:  # one of them: find out which
-            middle = len(bundle) // 2
-            self._ask(bundle[:middle])
-            self._ask(bundle[middle:])
-            return
-        by_query: dict[str, list[Sample]] = {}
-        for one in answer.samples:
-            mark = dict(one.labels)["obs_query"]
-            labels = tuple(pair for pair in one.labels if pair[0] != "obs_query")
-            by_query.setdefault(mark, []).append(Sample(labels, one.time, one.value))
-        for number, (query, _) in enumerate(bundle):
-            self._keep(query, tuple(by_query.get(str(number), ())), answer.warnings)
-
-    def _keep(self, query: str, samples: tuple[Sample, ...], warnings: tuple[str, ...]) -> None:
-        self.known[query] = samples
-        if warnings:
-            self.warned[query] = warnings
-
-    def _look_back(self, selector: str) -> None:
-        """When a selector's series had their last sample: near first, then far, then to the second."""
-        with contextlib.suppress(ServerError):  # a question to the index alone, where the server takes it
-            if not self.client.label_values("__name__", start=self.at - self.lookback, end=self.at, match=selector):
-                self.gone[selector] = Vanished(None)
-                return
-        latest = f"max(timestamp({selector}))"
-        for span, step in ((3600.0, 15.0), (86_400.0, 60.0), (self.lookback, 300.0)):
-            span = min(span, self.lookback)
-            try:
-                series = self.client.query_range(latest, self.at - span, self.at, step)
-            except TooMuchError:
-                break
-            points = [point for one in series for point in one.points]
-            if points:
-                found, last = max(points)
-                fine = self.client.query_range(latest, found, min(self.at, found + step), 1.0)
-                last = max([last, *(value for one in fine for _, value in one.points)])
-                who = self.client.query(f"topk(5, count by (job, instance) ({selector}))", found)
-                targets = tuple(one.labels for one in who)
-                self.gone[selector] = Vanished(last, targets)
-                return
-        self.gone[selector] = Vanished(None)
-
-
 # --- one evaluation --------------------------------------------------------------------------------------
 
 
@@ -346,6 +233,10 @@ class _Run:
     notes: list[str] = field(default_factory=list)
 
     def run(self, source: str) -> Evaluation:
+        with contextlib.ExitStack() as stack:
+            return self._run(source, stack)
+
+    def _run(self, source: str, stack: contextlib.ExitStack) -> Evaluation:
         at, loaded, names, ups = self._survey()
         recorded = explain.by_name(self.rules)
         if loaded is not None:
@@ -353,6 +244,7 @@ class _Run:
                 if rule.kind == "recording":
                     recorded.setdefault(rule.name, []).append(Rule("record", rule.name, rule.expr, dict(rule.labels)))
         absent = self._absent(explain.by_name(self.rules), loaded, names, at)
+        stand_in = self._stand_in(absent, names, at, stack)
         step = duration(self.interval)
         memo: dict[str, explain.Expansion] = {}
         unions: explain.Unions = {}
@@ -362,7 +254,7 @@ class _Run:
                 memo[text] = explain.expand(text, absent, step, unions)
             return memo[text]
 
-        answers = _Answers(
+        answers = Answers(
             self.client, self.pool, at, self.lookback, self.parallel, lambda text: expanded(text).text
         )
         making = None if loaded is None else frozenset(one.name for one in loaded if one.kind == "recording")
@@ -371,15 +263,55 @@ class _Run:
         everything = [*self.alerts, *itertools.chain.from_iterable(recorded.values())]
         self._find_empty([rule.expr for rule in (everything if absent else self.alerts)], world)
         absent.update(_without_dead(absent, world))
+        if stand_in is not None:
+            answers.stand_in = stand_in = self._stood_in(stand_in, absent)
+            world.eager = stand_in is not None
         now = self._now(answers, world)
-        spans = self._histories(now, loaded, lambda text: expanded(text).text, at)
+        spans = self._histories(now, loaded, lambda text: expanded(text).text, at, stand_in)
         results = self._results(now, spans, answers, world, expanded, at)
         compared, differences = (None, ()) if self.wanted_at is not None else _compare(results, loaded, at)
         if absent:
             count = len({name for one in results for name in one.in_place})
-            self.notes.append(f"{count} recorded series are not on the server and were computed from their rules")
+            how = f"; over a range they have the samples of an evaluation now and every {step} before" if stand_in else ""
+            self.notes.append(f"{count} recorded series are not on the server and were computed from their rules{how}")
         warnings = tuple(dict.fromkeys(itertools.chain.from_iterable(answers.warned.values())))
         return Evaluation(source or self.client.url, at, tuple(results), compared, differences, tuple(self.notes), warnings)
+
+    def _stand_in(
+        self, absent: Mapping[str, list[Rule]], names: frozenset[str], at: float, stack: contextlib.ExitStack
+    ) -> StandIn | None:
+        """A private Prometheus for the rules that the server lacks, starting; None where it is not worth it or cannot be."""
+        few = 2 * len(absent) < len(explain.by_name(self.rules))  # a server that has the others: these can have no data there
+        if few or not absent or self.client.is_victoria_metrics:
+            return None
+        there = {*names, *absent}
+        reached = needed(self.alerts, [*itertools.chain.from_iterable(absent.values())])
+        if sum(can_give(take_apart(rule.expr), there) for rule in reached) < _WORTH:
+            return None
+        reached_names = {rule.name for rule in reached}
+        rules = {name: rules for name, rules in absent.items() if name in reached_names}
+        from obs.evaluate.standin import StandIn
+        from obs.prom import tools
+
+        try:
+            binary = tools.find("prometheus")
+        except ObsError:
+            return None
+        return stack.enter_context(StandIn(self.client, rules, names, at, self.interval, self.parallel, binary))
+
+    def _stood_in(self, stand_in: StandIn, absent: Mapping[str, list[Rule]]) -> StandIn | None:
+        """The stand-in, with all that the alerts and the rules that they stand on read now; None where that cannot be."""
+        from obs.evaluate.standin import DiffersError
+
+        rules = {name: absent[name] for name in stand_in.names}
+        exprs = [rule.expr for rule in (*self.alerts, *itertools.chain.from_iterable(rules.values()))]
+        try:
+            stand_in.settle(rules)
+            texts = [text for text in map(stand_in.text, exprs) if text is not None]
+            stand_in.record([(text, 0, 1) for text in (*rules, *texts)])
+        except (DiffersError, ObsError):
+            return None
+        return stand_in
 
     def _survey(self) -> tuple[float, list[LoadedRule] | None, frozenset[str], tuple[Sample, ...]]:
         """The server's time, rules, metric names and targets."""
@@ -397,15 +329,29 @@ class _Run:
                 "its own time is used"
             )
         rules = self.pool.submit(self._loaded)
-        names = self.pool.submit(lambda: self.client.label_values("__name__", start=at - self.lookback, end=at))
-        ups = self.pool.submit(lambda: self.client.query("up", at))
-        found = frozenset(names.result())
+        found, ups = self._held(at)
+        if self.wanted_at is None and not ups and self._began_after(at):  # it is in its first second
+            at = clock_.value
+            found, ups = self._held(at)
         if not found:
             raise ServerError(
                 f"{self.client.url}: holds no series in the last {liveness.ago(self.lookback)}; check the address, and the "
                 "tenant (--header X-Scope-OrgID:TENANT)"
             )
-        return at, rules.result(), found, tuple(ups.result())
+        return at, rules.result(), found, ups
+
+    def _held(self, at: float) -> tuple[frozenset[str], tuple[Sample, ...]]:
+        """The names of the metrics that the server has, and its targets."""
+        names = self.pool.submit(lambda: self.client.label_values("__name__", start=at - self.lookback, end=at))
+        ups = self.pool.submit(lambda: self.client.query("up", at))
+        return frozenset(names.result()), tuple(ups.result())
+
+    def _began_after(self, at: float) -> bool:
+        """Whether the server has no sample in memory that is as old as that."""
+        with contextlib.suppress(ServerError):
+            limits = self.client.status_tsdb()
+            return limits is not None and limits[0] > at * 1000
+        return False
 
     def _loaded(self) -> list[LoadedRule] | None:
         """The server's rules; None when it has no such list."""
@@ -442,7 +388,7 @@ class _Run:
             and part.name not in world.in_place and part.bare not in world.empty
         )
         counted = {f"count({bare})": bare for bare in asked}
-        presence = _Answers(self.client, self.pool, world.at, self.lookback, self.parallel, lambda text: text)
+        presence = Answers(self.client, self.pool, world.at, self.lookback, self.parallel, lambda text: text)
         for query in counted:
             presence.samples(query)
         presence.fetch()
@@ -451,7 +397,7 @@ class _Run:
             if not presence.known[query] and query not in presence.failed and query not in presence.warned
         )
 
-    def _now(self, answers: _Answers, world: World) -> dict[int, tuple[Sample, ...] | str]:
+    def _now(self, answers: Answers, world: World) -> dict[int, tuple[Sample, ...] | str]:
         """Per alert (by its place) its elements now, or why it cannot be evaluated."""
         queries = [_query(rule.expr) for rule in self.alerts]
         assumed = []
@@ -486,43 +432,106 @@ class _Run:
         loaded: list[LoadedRule] | None,
         expand: Callable[[str], str],
         at: float,
-    ) -> dict[int, Future[tuple[dict[Labels, tuple[state.Span, ...]], float] | str]]:
+        stand_in: StandIn | None,
+    ) -> dict[int, Callable[[], _History | str]]:
         """Per alert that can be active: its states over the last while, and the beginning of that while; being asked."""
-        jobs = {}
+        jobs: dict[int, Callable[[], _History | str]] = {}
+        private: dict[int, Rule] = {}
+        groups: dict[tuple[int, float], list[tuple[int, Rule, str]]] = {}
         for place, rule in enumerate(self.alerts):
             elements = now[place]
             if isinstance(elements, str) or (not elements and not rule.keep_ms):
                 continue
             theirs = _same_rule(rule, loaded or ())
             interval = theirs.interval if theirs is not None and theirs.interval else self.interval
-            jobs[place] = self.pool.submit(self._history, rule, expand(rule.expr), interval, at)
+            if stand_in is not None and interval == self.interval and stand_in.text(rule.expr):
+                private[place] = rule
+                continue
+            counts = self._counts(rule, interval, at)
+            groups.setdefault((counts[0], interval), []).append((place, rule, expand(rule.expr)))
+        for (_, interval), ones in groups.items():
+            for at_once in range(0, len(ones), _HISTORIES):
+                some = ones[at_once : at_once + _HISTORIES]
+                first = Ranges(self.client, [text for _, _, text in some])
+                for number, (place, rule, _) in enumerate(some):
+                    counts = self._counts(rule, interval, at)
+                    jobs[place] = self.pool.submit(self._history, rule, partial(first.ask, number), at, counts, interval).result
+        if stand_in is not None and private:
+            jobs.update(self._private_histories(private, expand, at, stand_in))
         return jobs
 
-    def _history(
-        self, rule: Rule, text: str, interval: float, at: float
-    ) -> tuple[dict[Labels, tuple[state.Span, ...]], float] | str:
+    def _private_histories(
+        self, rules: Mapping[int, Rule], expand: Callable[[str], str], at: float, stand_in: StandIn
+    ) -> Iterator[tuple[int, Callable[[], _History | str]]]:
+        """``_histories`` of alerts that read recorded series that are not on the server."""
+        from obs.evaluate.standin import DiffersError
+
+        found: dict[int, _History] = {}
+        texts = {place: stand_in.text(rule.expr) or "" for place, rule in rules.items()}
+        counts = {place: self._counts(rule, self.interval, at) for place, rule in rules.items()}
+        series: dict[int, list[Series]] = {place: [] for place in rules}
+        waiting = list(rules)
+        with contextlib.suppress(DiffersError, ObsError):  # then the server is asked
+            for stage in range(len(_FURTHER) + 1):
+                steps = {place: (counts[place][stage - 1] + 1 if stage else 0, counts[place][stage] + 1) for place in waiting}
+                named = stand_in.record([(texts[place], *steps[place]) for place in waiting], again=True)
+                jobs = {
+                    place: self.pool.submit(
+                        stand_in.client.query_range, named(texts[place]),
+                        at - (steps[place][1] - 1) * self.interval, at - steps[place][0] * self.interval, self.interval,
+                    )
+                    for place in waiting
+                }
+                for place, job in jobs.items():
+                    series[place] = _joined(job.result(), series[place])
+                    start = at - counts[place][stage] * self.interval
+                    found[place] = _spans(rules[place], series[place], start, at, self.interval), start
+                waiting = [place for place in waiting if counts[place][stage + 1 :] and _is_cut(found[place])]
+                if not waiting:
+                    break
+        for place, rule in rules.items():
+            if place in found and place not in waiting:
+                yield place, partial(found.__getitem__, place)
+            else:
+                ask = partial(self.client.query_range, expand(rule.expr))
+                yield place, self.pool.submit(self._history, rule, ask, at, counts[place]).result
+
+    def _counts(self, rule: Rule, interval: float, at: float) -> list[int]:
+        """How many evaluations before ``at`` are looked at for an alert's state; and how many where that was not enough."""
         need = max(2 * rule.hold_ms / 1000, 900.0) + rule.keep_ms / 1000
-        spans: Sequence[float] = (need, max(need, _FURTHER)) if self.since is None else (at - self.since,)
+        spans = (need, *(max(need, further) for further in _FURTHER)) if self.since is None else (at - self.since,)
+        return list(dict.fromkeys(max(1, math.floor(round(span / interval, 6))) for span in spans))
+
+    def _history(
+        self,
+        rule: Rule,
+        ask: Callable[[float, float, float], list[Series]],
+        at: float,
+        counts: Sequence[int],
+        interval: float | None = None,
+    ) -> _History | str:
+        """``counts``: at how many evaluations before ``at`` to look; the next, more, where that was not enough."""
         found: dict[Labels, tuple[state.Span, ...]] = {}
-        start = at
-        for span in spans:
-            steps = max(1, math.floor(round(span / interval, 6)))
-            start = at - steps * interval
+        series: list[Series] = []
+        end = start = at
+        step = interval or self.interval
+        for steps in counts:
+            begin = at - steps * step
             try:
-                series = self.client.query_range(text, start, at, interval)
+                series = _joined(ask(begin, end, step), series)
             except QueryError as error:
                 return (found, start) if found else str(error)
-            found = _spans(rule, series, start, at, interval)
-            first = round(start * 1000)
-            if not any(their[-1].start_ms == first or their[0].start_ms == first for their in found.values()):
+            start, end = begin, begin - step
+            found = _spans(rule, series, start, at, step)
+            if not _is_cut((found, start)):
                 break
         return found, start
 
     def _results(
         self,
         now: Mapping[int, tuple[Sample, ...] | str],
-        histories: Mapping[int, Future[tuple[dict[Labels, tuple[state.Span, ...]], float] | str]],
-        answers: _Answers,
+        histories: Mapping[int, Callable[[], _History | str]],
+        answers: Answers,
         world: World,
         expanded: Callable[[str], explain.Expansion],
         at: float,
@@ -554,7 +563,7 @@ class _Run:
             expansion = expanded(rule.expr)
             base: dict[str, Any] = {"in_place": expansion.replaced, "sampled": expansion.sampled}
             warnings = answers.warned.get(_query(rule.expr), ())
-            history = histories[place].result() if place in histories else ({}, at)
+            history = histories[place]() if place in histories else ({}, at)
             if isinstance(elements, str) or isinstance(history, str):
                 why = elements if isinstance(elements, str) else str(history)
                 results.append(Result(rule, "error", why=why, part=rule.expr, **base))
@@ -567,13 +576,31 @@ class _Run:
         return results
 
 
+def _joined(earlier: Sequence[Series], later: Sequence[Series]) -> list[Series]:
+    """The series of two times, one behind the other."""
+    points = {one.labels: one.points for one in earlier}
+    for one in later:
+        points[one.labels] = (*points.get(one.labels, ()), *one.points)
+    return [Series(labels, theirs) for labels, theirs in points.items()]
+
+
+def _is_cut(history: _History | str) -> bool:
+    """Whether a state of some series may have begun before what was looked at."""
+    if isinstance(history, str):
+        return False
+    spans, start = history
+    first = round(start * 1000)
+    return any(theirs[-1].start_ms == first or theirs[0].start_ms == first for theirs in spans.values())
+
+
 def _below(texts: Sequence[str], world: World) -> list[str]:
     """The expressions of the recording rules that some expressions read where they are empty, at any depth."""
     found: dict[str, None] = {}
     waiting = list(texts)
     while waiting:
         for part in explain.walk(take_apart(waiting.pop())):
-            if part.kind in {"selector", "range"} and part.name in world.recorded and part.bare in world.empty:
+            missing = part.bare in world.empty or part.name not in world.names
+            if missing and part.kind in {"selector", "range"} and part.name in world.recorded:
                 for rule in world.makers(part):
                     if rule.expr not in found:
                         found[rule.expr] = None

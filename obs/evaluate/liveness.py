@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from obs.engines import metric_owners
-from obs.evaluate.explain import Part, matchers, take_apart
+from obs.evaluate.explain import Part, matchers, same, take_apart
 from obs.evaluate.rules import Rule
 from obs.model.metric import Engine, Metric
 from obs.prom.client import Sample
@@ -172,8 +172,12 @@ class World:
         self.verdicts = {key: one for key, one in self.verdicts.items() if one.found != "pending"}
 
     def makers(self, part: Part) -> list[Rule]:
-        """The recording rules whose series a selector can read."""
-        return [rule for rule in self.recorded.get(part.name, ()) if _may_make(rule, part)]
+        """The recording rules whose series a selector can read; one that the server has loaded too is not there twice."""
+        found: list[Rule] = []
+        for rule in self.recorded.get(part.name, ()):
+            if _may_make(rule, part) and not any(one.labels == rule.labels and same(one.expr, rule.expr) for one in found):
+                found.append(rule)
+        return found
 
     @property
     def all_down(self) -> bool:
@@ -411,6 +415,8 @@ def _selector(part: Part, world: World, seen: tuple[str, ...]) -> Verdict:
         return never(part, world)
     gone = world.answers.vanished(part.bare)
     if gone is None:
+        if world.eager:
+            _label_missing(part, world)  # most likely to be asked next
         return Verdict("pending", part=part.text)
     if gone.last is not None:
         return _vanished(part, gone, world)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from obs.errors import InputError
-from obs.evaluate import templates
 from obs.model.rule import Alert, Group
-from obs.prom import metric_names, promtool, yamlfile
+from obs.prom import metric_names
 from obs.prom.remote_write import Labels, make_labels
 
 _DURATION = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?")
@@ -46,7 +45,11 @@ class Rule:
     @property
     def reads_value(self) -> bool:
         """Whether the alert's labels, and so its identity, can differ with the element's value."""
-        return self.kind == "alert" and any(map(templates.reads_value, self.labels.values()))
+        if self.kind != "alert" or not any("{{" in text for text in self.labels.values()):
+            return False
+        from obs.evaluate import templates
+
+        return any(map(templates.reads_value, self.labels.values()))
 
     def result_labels(self, element: Labels, value: float = math.nan) -> Labels:
         """The labels of what the rule makes of one element: ``__name__`` replaced, its own labels on top.
@@ -58,6 +61,8 @@ class Rule:
         found.pop("__name__", None)
         for name, text in self.labels.items():
             if self.kind == "alert" and "{{" in text:
+                from obs.evaluate import templates
+
                 try:
                     text = templates.expand(text, source, value)
                 except templates.TemplateError as error:
@@ -107,6 +112,8 @@ def load_rule_files(paths: Iterable[str | Path]) -> list[Rule]:
     InputError when a file is missing, unreadable, no rule file or holds no rule, or when a rule has a label
     template that cannot be expanded exactly (its value is part of the alert's identity).
     """
+    from obs.prom import promtool
+
     files, problems = promtool.expand(paths, promtool.RULES)
     if problems:
         raise InputError(f"{problems[0].path}: {problems[0].what}; {problems[0].mend}")
@@ -117,6 +124,9 @@ def load_rule_files(paths: Iterable[str | Path]) -> list[Rule]:
 
 
 def _rules(file: Path) -> Iterable[Rule]:
+    from obs.evaluate import templates
+    from obs.prom import yamlfile
+
     document: Any = yamlfile.load(file)
     if not isinstance(document, dict) or not isinstance(document.get("groups"), list):
         raise InputError(f"{file}: is no Prometheus rule file: it has no list `groups`; name a rule file")

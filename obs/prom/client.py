@@ -18,7 +18,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -186,6 +186,8 @@ class Client:
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
         self._session.trust_env = not _is_loopback(urlsplit(self.url).hostname or "")
+        if not self._session.trust_env:  # to pack an answer costs a Prometheus more than a small question does
+            self._session.headers["Accept-Encoding"] = "identity"
         secrets = [_secret(name, value) for name, value in to.headers.items()]
         for name, value in to.headers.items():
             self._session.headers[_header_name(name)] = _header_value(name, value)
@@ -216,6 +218,8 @@ class Client:
                 raise InputError(f"{file}: no such file; give our certificate and its key in PEM form")
         if to.cert_file is not None:
             self._session.cert = (str(to.cert_file), str(to.key_file)) if to.key_file else str(to.cert_file)
+        self._settings: dict[str, Any] = {}
+        self._forms: dict[str, requests.PreparedRequest] = {}
         self._connect: Any = None
         tenant = sorted((name.lower(), value) for name, value in to.headers.items() if not _SECRET_HEADER.search(name))
         self._identity = json.dumps([self.url, user, tenant])
@@ -368,14 +372,14 @@ class Client:
         raise AssertionError("unreachable")
 
     def label_values(
-        self, name: str, *, start: float | None = None, end: float | None = None, match: str = ""
+        self, name: str, *, start: float | None = None, end: float | None = None, match: str | Sequence[str] = ""
     ) -> list[str]:
         """All values of a label (``__name__``: all metric names), sorted; of the blocks from ``start`` to ``end``
-        (unix seconds) where the server looks at times; ``match``: of the series that a selector picks."""
+        (unix seconds) where the server looks at times; ``match``: of the series that a selector picks, or one of several."""
         limits = {"start": start, "end": end}
-        params = {key: f"{value:.3f}" for key, value in limits.items() if value is not None}
+        params: dict[str, Any] = {key: f"{value:.3f}" for key, value in limits.items() if value is not None}
         if match:
-            params["match[]"] = match
+            params["match[]"] = match if isinstance(match, str) else list(match)
         found: list[str] = self._library(lambda connect: connect.get_label_values(label_name=name, params=params))
         return sorted(found)
 
@@ -525,14 +529,8 @@ class Client:
         try:
             if left <= 0:
                 raise TimeoutError
-            with self._session.request(
-                "GET" if form is None else "POST",
-                address,
-                data=form,
-                timeout=allowed,
-                stream=True,
-                allow_redirects=False,
-            ) as answer:
+            request, settings = self._prepared(address, form)
+            with self._session.send(request, timeout=allowed, allow_redirects=False, **settings) as answer:
                 return answer.status_code, answer.headers, _read(answer, limit)
         except requests.exceptions.SSLError as error:
             said = one_line(self.clean(str(error)), 160)
@@ -552,6 +550,27 @@ class Client:
             ) from None
         except OSError as error:  # a certificate or key that cannot be read
             raise InputError(f"{one_line(self.clean(str(error)), 160)}; check the certificate files") from None
+
+    def _prepared(
+        self, address: str, form: Mapping[str, str] | None
+    ) -> tuple[requests.PreparedRequest, Mapping[str, Any]]:
+        """A request as the session prepares it, and how to send it. Forms of one address differ by nothing but the form,
+        as long as the server sets no cookies: they are prepared once."""
+        import requests
+
+        settings = self._settings.get(address)
+        if settings is None:
+            settings = self._settings[address] = self._session.merge_environment_settings(address, {}, True, None, None)
+        if form is None or len(self._session.cookies):
+            method = "GET" if form is None else "POST"
+            return self._session.prepare_request(requests.Request(method, address, data=form or ())), settings
+        known = self._forms.get(address)
+        if known is None:
+            known = self._forms[address] = self._session.prepare_request(requests.Request("POST", address, data=form))
+        request = known.copy()
+        request.body = urlencode(form)
+        request.headers["Content-Length"] = str(len(request.body))
+        return request, settings
 
     def _decoding(self, call: str) -> _Decoding:
         return _Decoding(self.url, call)

@@ -30,6 +30,7 @@ def obs(*words: str, code: str = "pass", **given: object) -> subprocess.Complete
 def test_a_missing_package_is_named_and_3(words: tuple[str, ...], package: str, tmp_path: Path) -> None:
     """What a bare install lacks (None in sys.modules makes an import fail as if it were not there)."""
     (tmp_path / "rules.yaml").write_text("groups: [{name: g, rules: [{record: a, expr: b}]}]\n")
+    (tmp_path / "obs.yaml").write_text("engines: [vllm]\n")  # on its defaults obs reads no YAML
     done = obs(*words, code=f"sys.modules[{package!r}] = None", cwd=tmp_path, stdout=subprocess.DEVNULL)
     assert done.returncode == 3, done.stderr
     assert done.stderr.splitlines()[-1] == (

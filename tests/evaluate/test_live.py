@@ -17,7 +17,7 @@ from obs.errors import InputError, ServerError
 from obs.evaluate import explain, live, recording, replay
 from obs.evaluate.live import Result, as_json, evaluate, evaluate_recording
 from obs.evaluate.rules import Rule, from_groups
-from obs.prom.client import Client
+from obs.prom.client import Client, Sample
 from obs.prom.remote_write import STALE_NAN, Point, make_labels
 from obs.prom.server import PrivatePrometheus
 from obs.render.prometheus import rule_files
@@ -199,6 +199,19 @@ def test_an_empty_server_is_an_error_and_no_alert_an_input_error(server: Private
         judged(empty, "x > 1")
     with pytest.raises(InputError, match="no alerting rule"):
         evaluate(server.client, [Rule("record", "a:b", "queue")])
+
+
+def test_a_server_in_its_first_second_has_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its samples are younger than the full second that is looked at elsewhere."""
+    with PrivatePrometheus() as young:
+        young.writer.write([Point(T0 * 1000 + 100, make_labels([("__name__", "queue"), ("job", "j")]), 0.5)])
+        whole = Client.query
+        now = T0 + 0.2
+        monkeypatch.setattr(
+            Client, "query", lambda self, expr, at=None: [Sample((), now, now)] if expr == "time()" else whole(self, expr, at)
+        )
+        found = evaluate(young.client, [Rule("alert", "A", "queue > 0.1"), Rule("alert", "B", "queue > 1")])
+    assert ([one.state for one in found.results], found.at) == (["firing", "ok"], now)
 
 
 def test_the_json_has_no_nan(server: PrivatePrometheus) -> None:
