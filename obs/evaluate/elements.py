@@ -200,7 +200,7 @@ class Recorded:
         return out
 
     def _note(
-        self, changes: set[int], labels: Labels, runs: Sequence[tuple[int, int, array[float]]], times: range
+        self, changes: set[int], labels: Labels, runs: Sequence[tuple[int, int, array[float]]], times: Sequence[int]
     ) -> None:
         """Add the times at which a series changes, within a piece at these times or from the one before."""
         before = None if labels not in self._open else _bits(array("d", [self._open[labels]]))[0]
