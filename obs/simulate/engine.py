@@ -141,11 +141,15 @@ class Replica:
 
     def advance(self, until: float) -> None:
         """Do all steps that end by ``until``, and take the samples on the way."""
+        if self._decoding and not self.waiting and not self._prefilling and not self.frozen:
+            self._glide(until)
         while (sample := self._next_sample) <= until:
             if sample >= self._step_end:
                 self._run(sample)
             self.samples.append(self.record(sample))
             self._next_sample = sample + self._interval
+            if self._decoding and not self.waiting and not self._prefilling and not self.frozen:
+                self._glide(until)
         if until >= self._step_end:
             self._run(until)
 
@@ -335,6 +339,83 @@ class Replica:
             self._complete()
         return True
 
+    def _glide(self, until: float) -> None:
+        """Pure decode with nobody waiting, samples and completions on the way: what ``advance`` and ``_decode`` do, at once.
+
+        That is most of a replica's life. It is written out with its state in local variables, and leaves all else (free
+        blocks that run out, the last completion) to the others.
+        """
+        interval, sample, step_end = self._interval, self._next_sample, self._step_end
+        if sample > until and until < step_end:
+            return
+        finish, phases, size, samples = self._finish, self._phases, self._block, self.samples
+        base, per_sequence, per_resident, all_blocks = self._base, self._per_sequence, self._per_resident, self._blocks
+        computed, prompt, preemptions = self.computed, self.prompt, self.preemptions
+        ttft_sum, ttft_count = self.ttft_sum, self.ttft_count
+        free, resident, generation, step, now = self.free, self._resident, self.generation, self._step, self.time
+        itl_sum, itl_count, busy, stable = self.itl_sum, self.itl_count, self.busy, self.stable_until
+        going = True
+        while going:
+            # one round between two completions
+            last, _, request = finish[0]
+            while request.finish_step != last:
+                heapq.heappop(finish)  # preempted since
+                last, _, request = finish[0]
+            count, finished, e2e_sum = self._decoding, self.finished, self.e2e_sum
+            input_sum, output_sum = self.input_sum, self.output_sum
+            growth = per_resident * count
+            fixed = base + per_sequence * count
+            while True:
+                target = sample if sample <= until else until
+                if target >= step_end:
+                    steps = last - step
+                    first = fixed + per_resident * resident
+                    left = target - now + _TINY
+                    seconds = steps * first + growth * steps * (steps - 1) / 2
+                    late = seconds > left
+                    if late:
+                        stable = now + steps * first
+                        steps = _steps_within(left, first, growth)
+                        seconds = steps * first + growth * steps * (steps - 1) / 2
+                    if steps > 0:
+                        if steps >= size:
+                            cycles, rest = divmod(steps, size)
+                            blocks = cycles * count
+                        else:
+                            blocks, rest = 0, steps
+                        if rest:
+                            at = step % size
+                            blocks += sum(phases[at:at + rest])
+                        if blocks > free:
+                            going = False
+                            break
+                        gained = steps * count
+                        free -= blocks
+                        resident += gained
+                        generation += gained
+                        itl_sum += seconds * count
+                        itl_count += gained
+                        step += steps
+                        now += seconds
+                        busy += seconds
+                    if not late:
+                        break
+                    step_end = now + first + growth * steps
+                if sample > until:
+                    going = False
+                    break
+                samples.append(_new(Record, (
+                    sample, count, 0, 1 - free / all_blocks, generation, prompt, computed, finished, preemptions, ttft_sum,
+                    ttft_count, itl_sum, itl_count, e2e_sum, input_sum, output_sum, busy)))
+                sample += interval
+            self.free, self._resident, self.generation, self._step, self.time = free, resident, generation, step, now
+            if going:
+                self._complete()
+                free, resident = self.free, self._resident
+                going = self._decoding > 0
+        self.itl_sum, self.itl_count, self.busy, self.stable_until = itl_sum, itl_count, busy, stable
+        self._next_sample, self._step_end = sample, step_end
+
     def _pass(self, steps: int, seconds: float) -> None:
         """Time goes by and every sequence in decode gains ``steps`` tokens."""
         count = self._decoding
@@ -427,7 +508,7 @@ class Replica:
         self._phases[phase + self.engine.block] += by
 
     def _complete(self) -> None:
-        finish, step, size = self._finish, self._step, self._block
+        finish, step, size, phases = self._finish, self._step, self._block, self._phases
         while finish and finish[0][0] <= step:
             wanted, _, request = heapq.heappop(finish)
             if request.finish_step != wanted:
@@ -437,7 +518,9 @@ class Replica:
             self.free += -(-context // size)
             self._decoding -= 1
             self._resident -= context
-            self._shift((step - context) % size, -1)
+            phase = (step - context) % size
+            phases[phase] -= 1
+            phases[phase + size] -= 1
             request.finish_step = -1
             request.generated = request.output
             request.finish = self.time
