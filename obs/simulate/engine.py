@@ -17,6 +17,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable
+from math import sqrt
 from typing import NamedTuple
 
 from obs.simulate.hardware import Engine
@@ -375,8 +376,14 @@ class Replica:
                     late = seconds > left
                     if late:
                         stable = now + steps * first
-                        steps = _steps_within(left, first, growth)
-                        seconds = steps * first + growth * steps * (steps - 1) / 2
+                        if growth > 0:  # as _steps_within has it
+                            half = first - growth / 2
+                            steps = int((sqrt(half * half + 2 * growth * left) - half) / growth) if left >= first else 0
+                            while (seconds := steps * first + growth * steps * (steps - 1) / 2) > left:
+                                steps -= 1
+                        else:
+                            steps = _steps_within(left, first, growth)
+                            seconds = steps * first
                     if steps > 0:
                         if steps >= size:
                             cycles, rest = divmod(steps, size)

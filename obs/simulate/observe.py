@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Protocol
@@ -61,6 +61,7 @@ _LENGTH_STEP = 5.0
 """The sidecar's own step of its length history; a test holds both sidecars together."""
 _PLACES = {name: Record._fields.index(field) for name, field in _TOTALS}
 _at = itemgetter(0)
+_progress = itemgetter(*map(Record._fields.index, ("generation", "prompt", "computed")))
 _new = tuple.__new__
 _totals_of = itemgetter(*(Record._fields.index(field) for _, field in _TOTALS))
 
@@ -152,6 +153,7 @@ class _FastModel(Model):
         last = records[-1]
         oldest = last.at - self._keep
         learning = self._calibration
+        self._drop(oldest)
         # the samples before this one are dropped: no window reaches back to them
         needed = 0 if learning is not None else max(0, bisect_left(records, oldest, key=_at) - 1)
         mark = lengths[-1][0] if lengths else -math.inf
@@ -171,22 +173,35 @@ class _FastModel(Model):
                 mark = lengths[-1][0] if lengths else -math.inf
             else:
                 points.append(point)  # what _append would do, but for throwing away what is too old
-        for name, raw in zip(_TOTAL_NAMES, _totals_of(last), strict=True):
-            self._totals.setdefault(name, Total()).raw = raw
+        if not self._totals:
+            self._totals.update((name, Total()) for name in _TOTAL_NAMES)
+        for total, raw in zip(self._totals.values(), _totals_of(last), strict=True):
+            total.raw = raw
         self._notice(records)
         self.last_seen = last.at
-        while len(points) > 2 and points[1].at < last.at - self._keep:
-            points.popleft()
+        self._drop(oldest)
         self.signals = tuple(self._compute(_READING))
 
-    def _notice(self, records: Iterable[Record]) -> None:
-        """Whether requests make progress: as the sidecar watches it, for each sample."""
-        before, still = self._progress, self._still
-        for record in records:
-            progress = (record.generation, record.prompt, record.computed)
-            still = still + 1 if progress == before and record.running + record.waiting > 0 else 0
-            before = progress
-        self._progress, self._still = before, still
+    def _drop(self, oldest: float) -> None:
+        """Throw away what no window reaches, but for the last two points."""
+        points = self._points
+        while len(points) > 2 and points[1][0] < oldest:
+            points.popleft()
+
+    def _notice(self, records: Sequence[Record]) -> None:
+        """Whether requests make progress: as the sidecar watches it, for each sample. From the last one back to the first
+        that did, which is the last one as a rule.
+        """
+        still = 0
+        for index in range(len(records) - 1, -1, -1):
+            record = records[index]
+            before = _progress(records[index - 1]) if index else self._progress
+            if record.running + record.waiting == 0 or _progress(record) != before:
+                break
+            still += 1
+        else:
+            still += self._still
+        self._progress, self._still = _progress(records[-1]), still
         self.suspect = self._still >= self._settings.stalled_samples
 
 
