@@ -110,6 +110,8 @@ class Replica:
         self._base, self._per_sequence, self._per_resident = cost.base, cost.sequence, cost.resident
         self._interval = sample_interval
         self._next_sample = start + sample_phase if sample_interval > 0 else math.inf
+        self._composed: tuple[list[tuple[Request, int]], float] | None = None
+        """The step with prompt tokens that is under way."""
         self._step = 0
         self._barred = -1
         """The step in which a sequence was preempted last."""
@@ -137,22 +139,24 @@ class Replica:
     def submit(self, request: Request) -> None:
         """Take a request at its arrival; the caller has advanced the replica to then."""
         self.waiting.append(request)
+        self._composed = None
         self.requests += 1
         self.stable_until = 0.0
 
     def advance(self, until: float) -> None:
         """Do all steps that end by ``until``, and take the samples on the way."""
-        if self._decoding and not self.waiting and not self._prefilling and not self.frozen:
-            self._glide(until)
-        while (sample := self._next_sample) <= until:
-            if sample >= self._step_end:
-                self._run(sample)
-            self.samples.append(self.record(sample))
-            self._next_sample = sample + self._interval
+        while True:
             if self._decoding and not self.waiting and not self._prefilling and not self.frozen:
                 self._glide(until)
-        if until >= self._step_end:
-            self._run(until)
+            sample = self._next_sample
+            due = sample <= until
+            target = sample if due else until
+            if target >= self._step_end and self._run(target):
+                continue
+            if not due:
+                return
+            self.samples.append(self.record(sample))
+            self._next_sample = sample + self._interval
 
     def record(self, at: float) -> Record:
         """The figures as they stand."""
@@ -165,6 +169,7 @@ class Replica:
     def thaw(self, at: float) -> None:
         """Go on after having been frozen."""
         self.frozen = False
+        self._composed = None
         self.time = max(self.time, at)
         self._step_end = self.time
 
@@ -177,6 +182,7 @@ class Replica:
         self.waiting.clear()
         self.requests = 0
         self._prefilling.clear()
+        self._composed = None
         self._finish.clear()
         self._phases = [0] * (2 * self.engine.block)
         self._decoding = self._resident = 0
@@ -204,21 +210,26 @@ class Replica:
         """Tokens in the KV cache of a sequence in decode: all but its last one."""
         return request.prompt + request.output - (request.finish_step - self._step) - 1
 
-    def _run(self, until: float) -> None:
+    def _run(self, until: float) -> bool:
+        """All steps until then; True when it left off before, since all that is left for now is pure decode."""
         if self.frozen or until < self._step_end:
-            return
+            return False
         while True:
+            waiting = self.waiting
             if not self.running:
-                if not self.waiting or self.waiting[0].arrival > until:
-                    self.stable_until = math.inf if not self.waiting else 0.0
-                    return
-                if self.time < self.waiting[0].arrival:
-                    self.time = self.waiting[0].arrival
-            if self._prefilling or (self.waiting and self.waiting[0].arrival <= self.time and self._admissible()):
+                if not waiting or waiting[0].arrival > until:
+                    self.stable_until = math.inf if not waiting else 0.0
+                    return False
+                if self.time < waiting[0].arrival:
+                    self.time = waiting[0].arrival
+            if self._prefilling or (waiting and waiting[0].arrival <= self.time and self._admissible()):
                 if not self._mixed_step(until):
-                    return
+                    return False
+                if not waiting and not self._prefilling and self._decoding:
+                    self._step_end = self.time
+                    return True
             elif self.running and not self._decode(until):
-                return
+                return False
 
     def _admissible(self) -> bool:
         request = self.waiting[0]
@@ -241,6 +252,31 @@ class Replica:
         Whether it fits is known only once it is composed. What composing changed (admissions, preemptions) stays: it
         was decided at the step's begin, and only requests that arrived by then take part.
         """
+        composed = self._composed
+        if composed is None:
+            composed = self._compose()
+        chunks, seconds = composed
+        if not self.running:
+            return True
+        if self.time + seconds > until + _TINY:
+            self.stable_until = self._step_end = self.time + seconds
+            self._composed = composed if chunks else None  # without prompts it is no such step next time
+            return False
+        self._composed = None
+        self._pass(1, seconds)
+        for request, chunk in chunks:
+            request.left -= chunk
+            self.computed += chunk
+            if request.left <= 0:
+                self._begin_decode(request)
+        while self._prefilling and self._prefilling[0].left <= 0:
+            self._prefilling.popleft()
+        if self._finish and self._finish[0][0] <= self._step:
+            self._complete()
+        return True
+
+    def _compose(self) -> tuple[list[tuple[Request, int]], float]:
+        """What the step at hand takes of which prompts, and how long it takes."""
         engine, cost = self.engine, self.engine.cost
         self._make_room()
         budget = engine.batch_tokens - self._decoding
@@ -264,24 +300,8 @@ class Replica:
             chunks.append((request, chunk))
             tokens += chunk
             budget -= chunk
-        if not self.running:
-            return True
-        seconds = (cost.base + cost.prefill * tokens + cost.sequence * self._decoding
-                   + cost.resident * (self._resident + tokens))
-        if self.time + seconds > until + _TINY:
-            self.stable_until = self._step_end = self.time + seconds
-            return False
-        self._pass(1, seconds)
-        for request, chunk in chunks:
-            request.left -= chunk
-            self.computed += chunk
-            if request.left <= 0:
-                self._begin_decode(request)
-        while self._prefilling and self._prefilling[0].left <= 0:
-            self._prefilling.popleft()
-        if self._finish and self._finish[0][0] <= self._step:
-            self._complete()
-        return True
+        return chunks, (cost.base + cost.prefill * tokens + cost.sequence * self._decoding
+                        + cost.resident * (self._resident + tokens))
 
     def _decode(self, until: float) -> bool:
         """As many pure decode steps as fit before the next event; False when time or work is used up."""

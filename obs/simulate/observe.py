@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Protocol
@@ -20,7 +20,7 @@ from typing import Protocol
 from obs.sidecar.counters import Total
 from obs.sidecar.detect import needed_names
 from obs.sidecar.dialects import VLLM, Reading
-from obs.sidecar.model import LOAD, Model
+from obs.sidecar.model import BESIDE, LOAD, Model
 from obs.sidecar.reader import Reader
 from obs.sidecar.settings import ModelSettings, Settings
 from obs.sidecar.signals import Signals
@@ -59,11 +59,18 @@ _TOTALS = (
 _TOTAL_NAMES = tuple(name for name, _ in _TOTALS)
 _LENGTH_STEP = 5.0
 """The sidecar's own step of its length history; a test holds both sidecars together."""
-_PLACES = {name: Record._fields.index(field) for name, field in _TOTALS}
-_at = itemgetter(0)
-_progress = itemgetter(*map(Record._fields.index, ("generation", "prompt", "computed")))
 _new = tuple.__new__
-_totals_of = itemgetter(*(Record._fields.index(field) for _, field in _TOTALS))
+
+
+def _picked(*fields: str) -> Callable[[Record], tuple[float, ...]]:
+    return itemgetter(*map(Record._fields.index, fields))
+
+
+_at = itemgetter(0)
+_progress = _picked("generation", "prompt", "computed")
+_totals_of = _picked(*(field for _, field in _TOTALS))
+_load_of = _picked("at", "running", "waiting", "usage", "finished", "input_sum", "output_sum")
+"""All that the load signals take."""
 
 
 def page(record: Record, capacity: int, started: float) -> str:
@@ -115,27 +122,6 @@ class WireSidecar:
                 if signal.value is not None}
 
 
-class _Totals(Mapping[str, float]):
-    """A Record's sums under the sidecar's names, without a dictionary for each sample: few of them are ever read."""
-
-    __slots__ = ("_record",)
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    def __getitem__(self, name: str) -> float:
-        return self._record[_PLACES[name]]
-
-    def __contains__(self, name: object) -> bool:
-        return name in _PLACES
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_PLACES)
-
-    def __len__(self) -> int:
-        return len(_PLACES)
-
-
 class _FastModel(Model):
     """A Model that takes many samples and computes once."""
 
@@ -143,13 +129,14 @@ class _FastModel(Model):
         super().__init__("vllm", MODEL, "", given)
         self.wanted = wanted
         self._capacity = capacity
+        self._all_totals = self._calibration is not None or not BESIDE.isdisjoint(wanted)
         self._keep = max(given.slope_window, given.finish_window, given.window) + given.interval
 
     def take(self, records: Sequence[Record]) -> None:
         """The samples of one scrape interval, in order of time."""
         if not records:
             return
-        points, lengths, capacity = self._points, self._lengths, self._capacity
+        points, lengths, capacity, load_of = self._points, self._lengths, self._capacity, _load_of
         last = records[-1]
         oldest = last.at - self._keep
         learning = self._calibration
@@ -158,13 +145,19 @@ class _FastModel(Model):
         needed = 0 if learning is not None else max(0, bisect_left(records, oldest, key=_at) - 1)
         mark = lengths[-1][0] if lengths else -math.inf
         for index, record in enumerate(records):
-            at, running, waiting, usage = record[:4]
+            at, running, waiting, usage, finished, inputs, outputs = load_of(record)
             step = at - mark >= _LENGTH_STEP
             if index < needed and not step:
                 continue
-            # The engine's own sums will do where the sidecar counts from its first sample: signals are differences.
-            point = _new(Point, (at, _Totals(record), {
-                "running": running, "waiting": waiting, "kv_max": usage, "kv_mean": usage, "kv_capacity": capacity}))
+            # Totals and gauges have no name in common: one dictionary is both. The engine's own sums will do where the sidecar
+            # counts from its first sample: signals are differences.
+            values = {
+                "running": running, "waiting": waiting, "kv_max": usage, "kv_mean": usage, "kv_capacity": capacity,
+                "finished": finished, "input_length_sum": inputs, "input_length_count": finished,
+                "output_length_sum": outputs, "output_length_count": finished}
+            if self._all_totals:
+                values.update(zip(_TOTAL_NAMES, _totals_of(record), strict=True))
+            point = _new(Point, (at, values, values))
             if learning is not None and points:
                 learning.feed(points[-1], point)
             if step:
