@@ -175,6 +175,10 @@ class _FastModel(Model):
         self._drop(oldest)
         self.signals = tuple(self._compute(_READING))
 
+    def tell(self, decode_capacity: float) -> None:
+        """The configuration says another decode capacity from now on."""
+        self._given = replace(self._given, decode_capacity=decode_capacity)
+
     def _drop(self, oldest: float) -> None:
         """Throw away what no window reaches, but for the last two points."""
         points = self._points
@@ -213,6 +217,10 @@ class FastSidecar:
     def decode_capacity(self) -> tuple[float | None, str, str]:
         """Tokens per second as told or learnt, where from, and why it is not known."""
         return self._model.decode_capacity()
+
+    def tell(self, decode_capacity: float) -> None:
+        """The configuration says another decode capacity from now on."""
+        self._model.tell(decode_capacity)
 
     def feed(self, records: Sequence[Record]) -> None:
         self._model.take(records)

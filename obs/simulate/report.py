@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from obs.errors import ToolError
-from obs.simulate import stats
+from obs.simulate import compare, stats
 from obs.simulate.compare import GOAL, ORACLE, STATIC, Recommendation, Row, halves, highest_regime_targets
 from obs.simulate.fleet import Result, Settings
 
@@ -112,6 +112,28 @@ def sweep(rows: Sequence[Row]) -> list[str]:
         each = ", ".join(f"{name} {UNKNOWN if value is None else f'{value:g}'}" for name, value in best.items())
         lines += [f"highest target with {GOAL:.0%} in each: {each}", ""]
     return lines
+
+
+def frontier(rows: Sequence[Row], own: Sequence[Row]) -> list[str]:
+    """For each swept policy the replica-hours at which it attains what ``own`` does."""
+    found = compare.frontier(rows, own)
+    names = [row.scenario for row in own]
+    hours = {one.scenario: f"{100 * one.attainment:.1f} / {one.own:.1f}" for one in found}
+    cells = [[own[0].policy, f"{own[0].target:g}", *(hours[name] for name in names)]]
+    for policy in dict.fromkeys(one.policy for one in found):
+        mine = {one.scenario: one for one in found if one.policy == policy}
+        cells.append([policy, "any", *(_reached(mine[name]) for name in names)])
+    return [
+        *table(("policy", "target", *names), cells),
+        f"SLO % / replica-hours of {own[0].policy}; of the others the replica-hours at the same SLO %, in a straight line",
+        "between two targets of the sweep, and how many times as much that is; or the most SLO % that any target gives.",
+    ]
+
+
+def _reached(one: compare.Frontier) -> str:
+    if one.cost is None:
+        return f"never ({100 * one.best:.1f})"
+    return f"{one.cost:.1f} ({one.cost / one.own:.2f} x)"
 
 
 def recommendation(found: Recommendation, names: Sequence[str], seeds: Sequence[int]) -> list[str]:
