@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="with --sweep: what each policy costs where it reaches the attainment of this one")
     run_.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (the result is the same)")
     run_.add_argument("--format", choices=("table", "json"), default="table", help="output form (default: %(default)s)")
-    run_.add_argument("--html", type=Path, metavar="FILE", help="write the comparison as an HTML page too")
+    run_.add_argument("--html", type=Path, metavar="FILE", help="write the comparison or the sweep as an HTML page too")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,8 +82,10 @@ def run(args: argparse.Namespace) -> int:
     args.seeds = _seeds_given(args)
     if args.jobs < 1:
         raise InputError(f"--jobs {args.jobs}: at least one")
-    if args.html is not None and not args.compare:
-        raise InputError("--html goes with --compare")
+    if args.html is not None and not (args.compare or args.sweep):
+        raise InputError("--html goes with --compare or --sweep")
+    if args.html is not None and not args.html.parent.is_dir():
+        raise InputError(f"--html {args.html}: there is no folder {args.html.parent}")
     if args.targets is not None and not (args.sweep or args.recommend):
         raise InputError("--targets goes with --sweep or --recommend; for a single run write --policy NAME=TARGET")
     if args.against is not None and not args.sweep:
@@ -309,17 +311,12 @@ def _compare(args: argparse.Namespace) -> int:
 
     scenarios, given = _checked(args, True)
     seeds, policies = _seeds(args), _policies(args, COMPARED)
-    if args.html is not None and not args.html.parent.is_dir():
-        raise InputError(f"--html {args.html}: there is no folder {args.html.parent}")
     with _progress() as show:
         rows = compare.compare(scenarios, policies, seeds, traces=_traces(args), settings=given, workers=args.jobs,
                                progress=show)
     titles = {one.name: one.title for one in scenarios}
     if args.html is not None:
-        text, charts = report.page(rows, titles, seeds, _command())
-        _write(args.html, text)
-        if not charts:
-            print(f"obs: {args.html}: has no charts; pip install 'obs-inference[report]' brings matplotlib", file=sys.stderr)
+        _page(args.html, *report.page(rows, titles, seeds, _command()))
     if args.format == "json":
         print(json.dumps(compare.as_json(rows, seeds), indent=2, allow_nan=False))
     else:
@@ -346,6 +343,8 @@ def _sweep(args: argparse.Namespace) -> int:
         with _progress(f"{rival.name} ") as show:
             own = compare.compare(scenarios, [rival], seeds, traces=_traces(args), settings=given, bounds=False,
                                   workers=args.jobs, progress=show)
+    if args.html is not None:
+        _page(args.html, *report.sweep_page(rows, own, {one.name: one.title for one in scenarios}, seeds, _command()))
     if args.format == "json":
         found = compare.as_json(rows, seeds)
         if own:
@@ -449,11 +448,17 @@ def _progress(what: str = "") -> Iterator[Callable[[int, int], None] | None]:
             shown = percent
             print(f"\rsimulating {what}{percent} %", end="", file=sys.stderr, flush=True)
 
-    show(0, 1)
     try:
+        show(0, 1)
         yield show
     finally:
         print(f"\r{'':{len(what) + 20}}\r", end="", file=sys.stderr, flush=True)
+
+
+def _page(path: Path, text: str, charts: bool) -> None:
+    _write(path, text)
+    if not charts:
+        print(f"obs: {path}: has no charts; pip install 'obs-inference[report]' brings matplotlib", file=sys.stderr)
 
 
 def _write(path: Path, text: str) -> None:

@@ -186,9 +186,14 @@ def play(jobs: Sequence[Job], workers: int = 1, progress: Progress | None = None
     if workers <= 1:
         take(map(run, jobs))
         return found
-    pool = ProcessPoolExecutor(workers, initializer=_deaf)
+    pool = ProcessPoolExecutor(workers, initializer=_heed)
     try:
-        take(pool.map(run, jobs))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # for the workers, from their first moment on
+        try:
+            results = pool.map(run, jobs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        take(results)
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()  # an interrupt does not wait for runs whose results nobody will see
@@ -198,10 +203,13 @@ def play(jobs: Sequence[Job], workers: int = 1, progress: Progress | None = None
     return found
 
 
-def _deaf() -> None:
-    """A worker leaves Ctrl-C, which the whole group is sent, to its parent, and ends at a SIGTERM."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _heed() -> None:
+    """A worker leaves Ctrl-C, which the whole group is sent, to its parent (it stays blocked), and ends at a SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def compare(scenarios: Sequence[Scenario], policies: Sequence[ScalePolicy], seeds: Sequence[int], *,

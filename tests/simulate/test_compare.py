@@ -231,8 +231,9 @@ def test_compare_sweep_and_recommend(capsys: pytest.CaptureFixture[str], tmp_pat
     assert main(["simulate", "--recommend", "--targets", "0.7", *common, "--slo-ttft", "0.001"]) == 1
     assert "no target reaches" in capsys.readouterr().out
     sweep = ["simulate", "--sweep", "--policy", "queue", "--targets", "1,5", "--against", "load", *common]
-    assert main(sweep) == 0
+    assert main([*sweep, "--html", str(page)]) == 0
     assert "queue   any" in capsys.readouterr().out
+    assert "load 0.75" in page.read_text()
     assert main([*sweep, "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["against"]
     assert found["cost"] <= found["replica_hours"]
@@ -278,7 +279,7 @@ def test_list_and_profile(capsys: pytest.CaptureFixture[str]) -> None:
     (["--seeds", "6-7", "--seed", "2"], "names the seeds"),
     (["--jobs", "0"], "at least one"),
     (["--targets", "0.5"], "goes with --sweep"),
-    (["--html", "x.html"], "goes with --compare"),
+    (["--html", "x.html"], "goes with --compare or --sweep"),
     (["--against", "load"], "goes with --sweep"),
     (["--compare", "--scenario", "kv", "--html", "/nowhere/x.html"], "there is no folder"),
     (["--sweep", "--scenario", "kv", "--targets", "0.5,y"], "write numbers above 0"),
