@@ -186,6 +186,7 @@ def play(jobs: Sequence[Job], workers: int = 1, progress: Progress | None = None
     if workers <= 1:
         take(map(run, jobs))
         return found
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, initializer=_heed)
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # for the workers, from their first moment on
@@ -195,7 +196,7 @@ def play(jobs: Sequence[Job], workers: int = 1, progress: Progress | None = None
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         take(results)
     except BaseException:
-        for process in multiprocessing.active_children():
+        for process in set(multiprocessing.active_children()) - others:
             process.terminate()  # an interrupt does not wait for runs whose results nobody will see
         raise
     finally:
