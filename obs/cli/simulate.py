@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,9 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_.add_argument("--seeds", metavar="N|A-B", help="how many seeds, or which: 6-10, or 1,3,8 (default "
                       f"{DEFAULT_SEEDS}, --recommend {RECOMMEND_SEEDS}; a single run has one)")
     run_.add_argument("--targets", metavar="T,T,…", help="targets of --sweep and --recommend")
+    run_.add_argument("--against", metavar="NAME[=TARGET]",
+                      help="with --sweep: what each policy costs where it reaches the attainment of this one")
     run_.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (the result is the same)")
     run_.add_argument("--format", choices=("table", "json"), default="table", help="output form (default: %(default)s)")
-    run_.add_argument("--html", type=Path, metavar="FILE", help="write the comparison as an HTML page too")
+    run_.add_argument("--html", type=Path, metavar="FILE", help="write the comparison or the sweep as an HTML page too")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,10 +82,14 @@ def run(args: argparse.Namespace) -> int:
     args.seeds = _seeds_given(args)
     if args.jobs < 1:
         raise InputError(f"--jobs {args.jobs}: at least one")
-    if args.html is not None and not args.compare:
-        raise InputError("--html goes with --compare")
+    if args.html is not None and not (args.compare or args.sweep):
+        raise InputError("--html goes with --compare or --sweep")
+    if args.html is not None and not args.html.parent.is_dir():
+        raise InputError(f"--html {args.html}: there is no folder {args.html.parent}")
     if args.targets is not None and not (args.sweep or args.recommend):
         raise InputError("--targets goes with --sweep or --recommend; for a single run write --policy NAME=TARGET")
+    if args.against is not None and not args.sweep:
+        raise InputError("--against goes with --sweep")
     if args.traces is not None and not args.traces.is_dir():
         raise InputError(f"--traces {args.traces}: no such folder")
     if args.profile:
@@ -278,10 +285,9 @@ def _single(args: argparse.Namespace) -> int:
     settings = given(scenario)
     (seed,) = args.seeds or [args.seed]
     arrivals = scenario.arrivals(seed, args.traces or Path("."))
-    show = _progress()
-    result = Fleet(settings, arrivals, policy, seed).run(
-        (lambda at: show(int(at), int(settings.seconds))) if show is not None else None)
-    _end(show)
+    with _progress() as show:
+        result = Fleet(settings, arrivals, policy, seed).run(
+            (lambda at: show(int(at), int(settings.seconds))) if show is not None else None)
     title = f"{scenario.name}: {scenario.title}; policy {policy.name} at {policy.target:g}, seed {seed}"
     if args.format == "json":
         requests = max(1, result.requests)
@@ -305,17 +311,12 @@ def _compare(args: argparse.Namespace) -> int:
 
     scenarios, given = _checked(args, True)
     seeds, policies = _seeds(args), _policies(args, COMPARED)
-    if args.html is not None and not args.html.parent.is_dir():
-        raise InputError(f"--html {args.html}: there is no folder {args.html.parent}")
-    show = _progress()
-    rows = compare.compare(scenarios, policies, seeds, traces=_traces(args), settings=given, workers=args.jobs, progress=show)
-    _end(show)
+    with _progress() as show:
+        rows = compare.compare(scenarios, policies, seeds, traces=_traces(args), settings=given, workers=args.jobs,
+                               progress=show)
     titles = {one.name: one.title for one in scenarios}
     if args.html is not None:
-        text, charts = report.page(rows, titles, seeds, _command())
-        _write(args.html, text)
-        if not charts:
-            print(f"obs: {args.html}: has no charts; pip install 'obs-inference[report]' brings matplotlib", file=sys.stderr)
+        _page(args.html, *report.page(rows, titles, seeds, _command()))
     if args.format == "json":
         print(json.dumps(compare.as_json(rows, seeds), indent=2, allow_nan=False))
     else:
@@ -325,22 +326,32 @@ def _compare(args: argparse.Namespace) -> int:
 
 def _sweep(args: argparse.Namespace) -> int:
     from obs.simulate import compare, report
-    from obs.simulate.policies import COMPARED
+    from obs.simulate.policies import COMPARED, policy
 
     scenarios, given = _checked(args, True)
     seeds = _seeds(args)
     policies = _policies(args, COMPARED)
     targets = _targets(args.targets)
-    show = _progress()
+    rival = policy(args.against) if args.against is not None else None
     rows: list[Row] = []
-    for policy in policies:
-        rows += compare.sweep(scenarios, policy, seeds, traces=_traces(args), settings=given, targets=targets,
-                              workers=args.jobs, progress=show)
-    _end(show)
+    for one in policies:
+        with _progress(f"{one.name} ") as show:
+            rows += compare.sweep(scenarios, one, seeds, traces=_traces(args), settings=given, targets=targets,
+                                  workers=args.jobs, progress=show)
+    own: list[Row] = []
+    if rival is not None:
+        with _progress(f"{rival.name} ") as show:
+            own = compare.compare(scenarios, [rival], seeds, traces=_traces(args), settings=given, bounds=False,
+                                  workers=args.jobs, progress=show)
+    if args.html is not None:
+        _page(args.html, *report.sweep_page(rows, own, {one.name: one.title for one in scenarios}, seeds, _command()))
     if args.format == "json":
-        print(json.dumps(compare.as_json(rows, seeds), indent=2, allow_nan=False))
+        found = compare.as_json(rows, seeds)
+        if own:
+            found["against"] = compare.frontier_json(rows, own)
+        print(json.dumps(found, indent=2, allow_nan=False))
     else:
-        print("\n".join(report.sweep(rows)).rstrip())
+        print("\n".join([*report.sweep(rows), *(report.frontier(rows, own) if own else [])]).rstrip())
     return EXIT_OK
 
 
@@ -349,10 +360,9 @@ def _recommend(args: argparse.Namespace) -> int:
 
     scenarios, given = _checked(args, True)
     seeds, targets = _seeds(args, RECOMMEND_SEEDS), _targets(args.targets)
-    show = _progress()
-    found = [compare.recommend(scenarios, policy, seeds, traces=_traces(args), settings=given, targets=targets,
-                               workers=args.jobs, progress=show) for policy in _policies(args, [RECOMMENDED_FOR])]
-    _end(show)
+    with _progress() as show:
+        found = [compare.recommend(scenarios, policy, seeds, traces=_traces(args), settings=given, targets=targets,
+                                   workers=args.jobs, progress=show) for policy in _policies(args, [RECOMMENDED_FOR])]
     if args.format == "json":
         print(json.dumps(compare.recommended_json(found, seeds), indent=2, allow_nan=False))
     else:
@@ -423,9 +433,12 @@ def _command() -> str:
     return "obs " + " ".join(sys.argv[1:])
 
 
-def _progress() -> Callable[[int, int], None] | None:
+@contextmanager
+def _progress(what: str = "") -> Iterator[Callable[[int, int], None] | None]:
+    """A percentage on the terminal while it goes on; the line is empty again afterwards, also after an interrupt."""
     if not sys.stderr.isatty():
-        return None
+        yield None
+        return
     shown = -1
 
     def show(done: int, total: int) -> None:
@@ -433,14 +446,19 @@ def _progress() -> Callable[[int, int], None] | None:
         percent = 100 * done // max(1, total)
         if percent != shown:
             shown = percent
-            print(f"\rsimulating {percent} %", end="", file=sys.stderr, flush=True)
+            print(f"\rsimulating {what}{percent} %", end="", file=sys.stderr, flush=True)
 
-    return show
+    try:
+        show(0, 1)
+        yield show
+    finally:
+        print(f"\r{'':{len(what) + 20}}\r", end="", file=sys.stderr, flush=True)
 
 
-def _end(show: object) -> None:
-    if show is not None:
-        print("\r                \r", end="", file=sys.stderr, flush=True)
+def _page(path: Path, text: str, charts: bool) -> None:
+    _write(path, text)
+    if not charts:
+        print(f"obs: {path}: has no charts; pip install 'obs-inference[report]' brings matplotlib", file=sys.stderr)
 
 
 def _write(path: Path, text: str) -> None:

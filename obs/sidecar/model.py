@@ -85,7 +85,7 @@ LOAD = (
     "llm_time_to_first_token_mean_seconds", "llm_inter_token_latency_mean_seconds",
     "llm_request_latency_mean_seconds",
 )
-_BESIDE = frozenset(name for name in LOAD if "throughput" in name or name.endswith("_mean_seconds"))
+BESIDE = frozenset(name for name in LOAD if "throughput" in name or name.endswith("_mean_seconds"))
 """Those that no other signal is made of."""
 TRITON_LOAD = ("triton_model_pending_requests", "triton_model_queue_time_mean_seconds", "triton_model_batch_size_mean")
 
@@ -337,7 +337,7 @@ class _Computation:
         """The signals of these names, in this order; parts that none of them takes are left out."""
         self.requests()
         self.kv_cache()
-        if not _BESIDE.isdisjoint(wanted):
+        if not BESIDE.isdisjoint(wanted):
             self.throughput()
             self.latencies()
         self.demand()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,6 +23,8 @@ from obs.simulate.scenarios import Scenario, mean_output
 GOAL = 0.95
 """Attainment that the recommendation must reach in every regime."""
 STATIC, ORACLE = "static-best", "oracle"
+STATIC_TRIALS = 4
+"""Fleets that the search for the smallest one tries, of 2 to 12 replicas."""
 ORACLE_HEADROOM = 0.9
 """The oracle plans replicas at this share of the decode capacity."""
 
@@ -55,6 +59,10 @@ class Outcome:
     lead: float | None
     """Mean seconds by which the first scale-up was ahead of the 20th violation in a burst; None where either is lacking."""
     path: tuple[tuple[float, int, int], ...] = ()
+    first_up: float | None = None
+    """Mean seconds from a burst's begin until the first scale-up, of the bursts that ``lead`` is of."""
+    late: float | None = None
+    """The same until the 20th violation: ``lead`` is the one less the other."""
 
 
 @lru_cache(maxsize=4)
@@ -106,7 +114,7 @@ def _oracle(scenario: Scenario, settings: Settings, arrivals: Sequence[Arrival])
 def outcome(scenario: Scenario, settings: Settings, result: Result, output: float) -> Outcome:
     """The figures of a result."""
     requests = max(1, result.requests)
-    enough, leads = [], []
+    enough, ups_after, late_after = [], [], []
     for begin, rate in scenario.bursts:
         wanted = need(scenario, rate, output)
         end = begin + 1800.0
@@ -118,16 +126,21 @@ def outcome(scenario: Scenario, settings: Settings, result: Result, output: floa
                if after > before and begin <= at < end]
         late = sorted(at for at in result.violations if begin <= at < end)
         if ups and len(late) >= 20:
-            leads.append(late[19] - ups[0])
+            ups_after.append(ups[0] - begin)
+            late_after.append(late[19] - begin)
     return Outcome(
         attainment=result.attainment, ttft=result.ttft_good / requests, itl=result.itl_good / requests,
         replica_hours=result.replica_hours, preemptions=result.preemptions, flaps=result.flaps,
         blind=result.blind_scale_ins, peak=result.peak,
         ttft_p99=stats.quantile(result.ttfts, 0.99) if result.ttfts else math.inf,
         enough=sum(enough) / len(enough) if enough else None,
-        lead=sum(leads) / len(leads) if leads else None,
-        path=tuple(result.replicas),
+        lead=_middle([late - up for up, late in zip(ups_after, late_after, strict=True)]),
+        path=tuple(result.replicas), first_up=_middle(ups_after), late=_middle(late_after),
     )
+
+
+def _middle(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _before(result: Result, at: float) -> int:
@@ -164,18 +177,40 @@ def play(jobs: Sequence[Job], workers: int = 1, progress: Progress | None = None
     """All jobs, in order, on so many processes. The result does not depend on ``workers``."""
     found: list[Outcome] = []
 
-    def results() -> Iterator[Outcome]:
-        if workers <= 1:
-            yield from map(run, jobs)
-            return
-        with ProcessPoolExecutor(workers) as pool:
-            yield from pool.map(run, jobs)
+    def take(outcomes: Iterable[Outcome]) -> None:
+        for done in outcomes:
+            found.append(done)
+            if progress is not None:
+                progress(len(found), len(jobs))
 
-    for done in results():
-        found.append(done)
-        if progress is not None:
-            progress(len(found), len(jobs))
+    if workers <= 1:
+        take(map(run, jobs))
+        return found
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, initializer=_heed)
+    try:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # for the workers, from their first moment on
+        try:
+            results = pool.map(run, jobs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        take(results)
+    except BaseException:
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()  # an interrupt does not wait for runs whose results nobody will see
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
     return found
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _heed() -> None:
+    """A worker leaves Ctrl-C, which the whole group is sent, to its parent (it stays blocked), and ends at a SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def compare(scenarios: Sequence[Scenario], policies: Sequence[ScalePolicy], seeds: Sequence[int], *,
@@ -189,9 +224,11 @@ def compare(scenarios: Sequence[Scenario], policies: Sequence[ScalePolicy], seed
             jobs += [Job(scenario, given, seed, policy, 0, traces) for policy in policies]
             if bounds:
                 jobs.append(Job(scenario, given, seed, None, 0, traces))
-    outcomes = iter(play(jobs, workers, progress))
+    trials = STATIC_TRIALS * len(seeds)  # of a fixed fleet, for each scenario: what its search takes at most, or nearly so
+    total = len(jobs) + (trials * len(scenarios) if bounds else 0)
+    outcomes = iter(play(jobs, workers, _part(progress, 0, total)))
     rows = []
-    for scenario in scenarios:
+    for number, scenario in enumerate(scenarios):
         by_policy: dict[str, list[Outcome]] = {}
         for _ in seeds:
             for policy in policies:
@@ -203,17 +240,27 @@ def compare(scenarios: Sequence[Scenario], policies: Sequence[ScalePolicy], seed
             rows.append(Row(scenario.name, policy.name, policy.title, policy.target, tuple(found)))
         if bounds:
             rows.append(Row(scenario.name, ORACLE, "perfect foresight", None, tuple(by_policy[ORACLE])))
-            rows.append(static_best(scenario, settings(scenario), seeds, traces, workers))
+            shown = _part(progress, len(jobs) + number * trials, total, trials)
+            rows.append(static_best(scenario, settings(scenario), seeds, traces, workers, shown))
     return rows
 
 
-def static_best(scenario: Scenario, given: Settings, seeds: Sequence[int], traces: Path | None, workers: int) -> Row:
+def _part(progress: Progress | None, begin: int, total: int, size: int = 0) -> Progress | None:
+    """The progress of what is a part of the whole: ``begin`` of ``total`` were done before, ``size`` are in the part."""
+    if progress is None:
+        return None
+    return lambda done, _: progress(begin + (min(done, size) if size else done), total)
+
+
+def static_best(scenario: Scenario, given: Settings, seeds: Sequence[int], traces: Path | None, workers: int,
+                progress: Progress | None = None) -> Row:
     """The smallest fixed fleet that reaches the goal on average, by bisection; the largest allowed when none does."""
     tried: dict[int, list[Outcome]] = {}
 
     def attainment(count: int) -> float:
         if count not in tried:
-            tried[count] = play([Job(scenario, given, seed, None, count, traces) for seed in seeds], workers)
+            jobs = [Job(scenario, given, seed, None, count, traces) for seed in seeds]
+            tried[count] = play(jobs, workers, _part(progress, len(tried) * len(seeds), 0))
         return sum(one.attainment for one in tried[count]) / len(seeds)
 
     low, high = given.low - 1, given.high
@@ -274,22 +321,24 @@ def recommend(scenarios: Sequence[Scenario], policy: ScalePolicy, seeds: Sequenc
     order = list(scenarios)
     trials: list[Trial] = []
     grid = sorted(set(targets or policy.grid or (policy.target,)), reverse=True)
+    total = len(grid) * len(order) * len(seeds)  # if none were given up
     for number, target in enumerate(grid):
         moved = policy.scaled(target)
         failed: Scenario | None = None
-        for scenario in order:
+        for place, scenario in enumerate(order):
             rows = []
+            begin = (number * len(order) + place) * len(seeds)
             for part in halves(seeds):
                 jobs = [Job(scenario, settings(scenario), seed, moved, 0, traces) for seed in part]
-                rows.append(Row(scenario.name, moved.name, moved.title, target, tuple(played(jobs, workers))))
+                rows.append(Row(scenario.name, moved.name, moved.title, target,
+                                tuple(played(jobs, workers, _part(progress, begin, total)))))
+                begin += len(part)
                 if _attained(rows[-1]) < GOAL:
                     failed = scenario
                     break
             trials.append(Trial(target, scenario.name, tuple(rows), failed is None))
             if failed is not None:
                 break
-        if progress is not None:
-            progress(number + 1, len(grid))
         if failed is None:
             return Recommendation(policy.name, target, tuple(trials))
         order.sort(key=lambda one: one is not failed)
@@ -311,10 +360,70 @@ def highest_regime_targets(rows: Sequence[Row], policy: str) -> Mapping[str, flo
     return found
 
 
+def cost_at(rows: Sequence[Row], attainment: float) -> float | None:
+    """From a sweep of one policy in one scenario: the fewest replica-hours that reach an attainment, in a straight line
+    between two neighbours of the cheapest points for what they attain; None when no target reaches it.
+    """
+    points: list[tuple[float, float]] = []
+    for row in rows:
+        cost = row.mean("replica_hours")
+        if cost is not None:
+            points.append((cost.value, _attained(row)))
+    best: list[tuple[float, float]] = []  # each dearer than the one before, and better
+    for cost_, share in sorted(points, key=lambda one: (one[0], -one[1])):
+        if not best or share > best[-1][1]:
+            best.append((cost_, share))
+    before: tuple[float, float] | None = None
+    for cost_, share in best:
+        if share >= attainment:
+            if before is None:
+                return cost_
+            return before[0] + (cost_ - before[0]) * (attainment - before[1]) / (share - before[1])
+        before = cost_, share
+    return None
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """What a swept policy costs in a scenario where it attains what another one does."""
+
+    scenario: str
+    policy: str
+    attainment: float
+    """The other one's."""
+    own: float
+    """Its replica-hours."""
+    cost: float | None
+    """The swept policy's replica-hours for that attainment; None when no target that was swept reaches it."""
+    best: float
+    """The most that the swept policy attains."""
+
+
+def frontier(swept: Sequence[Row], own: Sequence[Row]) -> list[Frontier]:
+    """The swept policies against ``own``, a row of one policy for each scenario."""
+    found = []
+    for name in dict.fromkeys(row.policy for row in swept):
+        for other in own:
+            mine = [row for row in swept if row.policy == name and row.scenario == other.scenario]
+            cost = other.mean("replica_hours")
+            if cost is not None and mine:
+                found.append(Frontier(other.scenario, name, _attained(other), cost.value, cost_at(mine, _attained(other)),
+                                      max(_attained(row) for row in mine)))
+    return found
+
+
+def frontier_json(swept: Sequence[Row], own: Sequence[Row]) -> list[dict[str, Any]]:
+    """The same as JSON."""
+    return [{"scenario": one.scenario, "policy": one.policy, "attainment": round(one.attainment, 6),
+             "replica_hours": round(one.own, 6), "cost": None if one.cost is None else round(one.cost, 6),
+             "best_attainment": round(one.best, 6)} for one in frontier(swept, own)]
+
+
 FIGURES: tuple[tuple[str, str], ...] = (
     ("attainment", "both"), ("ttft", "ttft"), ("itl", "itl"), ("replica_hours", "replica-hours"),
     ("preemptions", "preemptions"), ("flaps", "flaps"), ("enough", "enough"), ("lead", "lead"),
-    ("peak", "peak"), ("blind", "blind scale-ins"), ("ttft_p99", "ttft p99"),
+    ("first_up", "first scale-up"), ("late", "20th violation"), ("peak", "peak"), ("blind", "blind scale-ins"),
+    ("ttft_p99", "ttft p99"),
 )
 
 

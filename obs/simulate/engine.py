@@ -17,6 +17,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable
+from math import sqrt
 from typing import NamedTuple
 
 from obs.simulate.hardware import Engine
@@ -109,6 +110,8 @@ class Replica:
         self._base, self._per_sequence, self._per_resident = cost.base, cost.sequence, cost.resident
         self._interval = sample_interval
         self._next_sample = start + sample_phase if sample_interval > 0 else math.inf
+        self._composed: tuple[list[tuple[Request, int]], float] | None = None
+        """The step with prompt tokens that is under way."""
         self._step = 0
         self._barred = -1
         """The step in which a sequence was preempted last."""
@@ -136,18 +139,24 @@ class Replica:
     def submit(self, request: Request) -> None:
         """Take a request at its arrival; the caller has advanced the replica to then."""
         self.waiting.append(request)
+        self._composed = None
         self.requests += 1
         self.stable_until = 0.0
 
     def advance(self, until: float) -> None:
         """Do all steps that end by ``until``, and take the samples on the way."""
-        while (sample := self._next_sample) <= until:
-            if sample >= self._step_end:
-                self._run(sample)
+        while True:
+            if self._decoding and not self.waiting and not self._prefilling and not self.frozen:
+                self._glide(until)
+            sample = self._next_sample
+            due = sample <= until
+            target = sample if due else until
+            if target >= self._step_end and self._run(target):
+                continue
+            if not due:
+                return
             self.samples.append(self.record(sample))
             self._next_sample = sample + self._interval
-        if until >= self._step_end:
-            self._run(until)
 
     def record(self, at: float) -> Record:
         """The figures as they stand."""
@@ -160,6 +169,7 @@ class Replica:
     def thaw(self, at: float) -> None:
         """Go on after having been frozen."""
         self.frozen = False
+        self._composed = None
         self.time = max(self.time, at)
         self._step_end = self.time
 
@@ -172,6 +182,7 @@ class Replica:
         self.waiting.clear()
         self.requests = 0
         self._prefilling.clear()
+        self._composed = None
         self._finish.clear()
         self._phases = [0] * (2 * self.engine.block)
         self._decoding = self._resident = 0
@@ -199,21 +210,26 @@ class Replica:
         """Tokens in the KV cache of a sequence in decode: all but its last one."""
         return request.prompt + request.output - (request.finish_step - self._step) - 1
 
-    def _run(self, until: float) -> None:
+    def _run(self, until: float) -> bool:
+        """All steps until then; True when it left off before, since all that is left for now is pure decode."""
         if self.frozen or until < self._step_end:
-            return
+            return False
         while True:
+            waiting = self.waiting
             if not self.running:
-                if not self.waiting or self.waiting[0].arrival > until:
-                    self.stable_until = math.inf if not self.waiting else 0.0
-                    return
-                if self.time < self.waiting[0].arrival:
-                    self.time = self.waiting[0].arrival
-            if self._prefilling or (self.waiting and self.waiting[0].arrival <= self.time and self._admissible()):
+                if not waiting or waiting[0].arrival > until:
+                    self.stable_until = math.inf if not waiting else 0.0
+                    return False
+                if self.time < waiting[0].arrival:
+                    self.time = waiting[0].arrival
+            if self._prefilling or (waiting and waiting[0].arrival <= self.time and self._admissible()):
                 if not self._mixed_step(until):
-                    return
+                    return False
+                if not waiting and not self._prefilling and self._decoding:
+                    self._step_end = self.time
+                    return True
             elif self.running and not self._decode(until):
-                return
+                return False
 
     def _admissible(self) -> bool:
         request = self.waiting[0]
@@ -236,6 +252,31 @@ class Replica:
         Whether it fits is known only once it is composed. What composing changed (admissions, preemptions) stays: it
         was decided at the step's begin, and only requests that arrived by then take part.
         """
+        composed = self._composed
+        if composed is None:
+            composed = self._compose()
+        chunks, seconds = composed
+        if not self.running:
+            return True
+        if self.time + seconds > until + _TINY:
+            self.stable_until = self._step_end = self.time + seconds
+            self._composed = composed if chunks else None  # without prompts it is no such step next time
+            return False
+        self._composed = None
+        self._pass(1, seconds)
+        for request, chunk in chunks:
+            request.left -= chunk
+            self.computed += chunk
+            if request.left <= 0:
+                self._begin_decode(request)
+        while self._prefilling and self._prefilling[0].left <= 0:
+            self._prefilling.popleft()
+        if self._finish and self._finish[0][0] <= self._step:
+            self._complete()
+        return True
+
+    def _compose(self) -> tuple[list[tuple[Request, int]], float]:
+        """What the step at hand takes of which prompts, and how long it takes."""
         engine, cost = self.engine, self.engine.cost
         self._make_room()
         budget = engine.batch_tokens - self._decoding
@@ -259,24 +300,8 @@ class Replica:
             chunks.append((request, chunk))
             tokens += chunk
             budget -= chunk
-        if not self.running:
-            return True
-        seconds = (cost.base + cost.prefill * tokens + cost.sequence * self._decoding
-                   + cost.resident * (self._resident + tokens))
-        if self.time + seconds > until + _TINY:
-            self.stable_until = self._step_end = self.time + seconds
-            return False
-        self._pass(1, seconds)
-        for request, chunk in chunks:
-            request.left -= chunk
-            self.computed += chunk
-            if request.left <= 0:
-                self._begin_decode(request)
-        while self._prefilling and self._prefilling[0].left <= 0:
-            self._prefilling.popleft()
-        if self._finish and self._finish[0][0] <= self._step:
-            self._complete()
-        return True
+        return chunks, (cost.base + cost.prefill * tokens + cost.sequence * self._decoding
+                        + cost.resident * (self._resident + tokens))
 
     def _decode(self, until: float) -> bool:
         """As many pure decode steps as fit before the next event; False when time or work is used up."""
@@ -334,6 +359,89 @@ class Replica:
         if last <= step:
             self._complete()
         return True
+
+    def _glide(self, until: float) -> None:
+        """Pure decode with nobody waiting, samples and completions on the way: what ``advance`` and ``_decode`` do, at once.
+
+        That is most of a replica's life. It is written out with its state in local variables, and leaves all else (free
+        blocks that run out, the last completion) to the others.
+        """
+        interval, sample, step_end = self._interval, self._next_sample, self._step_end
+        if sample > until and until < step_end:
+            return
+        finish, phases, size, samples = self._finish, self._phases, self._block, self.samples
+        base, per_sequence, per_resident, all_blocks = self._base, self._per_sequence, self._per_resident, self._blocks
+        computed, prompt, preemptions = self.computed, self.prompt, self.preemptions
+        ttft_sum, ttft_count = self.ttft_sum, self.ttft_count
+        free, resident, generation, step, now = self.free, self._resident, self.generation, self._step, self.time
+        itl_sum, itl_count, busy, stable = self.itl_sum, self.itl_count, self.busy, self.stable_until
+        going = True
+        while going:
+            # one round between two completions
+            last, _, request = finish[0]
+            while request.finish_step != last:
+                heapq.heappop(finish)  # preempted since
+                last, _, request = finish[0]
+            count, finished, e2e_sum = self._decoding, self.finished, self.e2e_sum
+            input_sum, output_sum = self.input_sum, self.output_sum
+            growth = per_resident * count
+            fixed = base + per_sequence * count
+            while True:
+                target = sample if sample <= until else until
+                if target >= step_end:
+                    steps = last - step
+                    first = fixed + per_resident * resident
+                    left = target - now + _TINY
+                    seconds = steps * first + growth * steps * (steps - 1) / 2
+                    late = seconds > left
+                    if late:
+                        stable = now + steps * first
+                        if growth > 0:  # as _steps_within has it
+                            half = first - growth / 2
+                            steps = int((sqrt(half * half + 2 * growth * left) - half) / growth) if left >= first else 0
+                            while (seconds := steps * first + growth * steps * (steps - 1) / 2) > left:
+                                steps -= 1
+                        else:
+                            steps = _steps_within(left, first, growth)
+                            seconds = steps * first
+                    if steps > 0:
+                        if steps >= size:
+                            cycles, rest = divmod(steps, size)
+                            blocks = cycles * count
+                        else:
+                            blocks, rest = 0, steps
+                        if rest:
+                            at = step % size
+                            blocks += sum(phases[at:at + rest])
+                        if blocks > free:
+                            going = False
+                            break
+                        gained = steps * count
+                        free -= blocks
+                        resident += gained
+                        generation += gained
+                        itl_sum += seconds * count
+                        itl_count += gained
+                        step += steps
+                        now += seconds
+                        busy += seconds
+                    if not late:
+                        break
+                    step_end = now + first + growth * steps
+                if sample > until:
+                    going = False
+                    break
+                samples.append(_new(Record, (
+                    sample, count, 0, 1 - free / all_blocks, generation, prompt, computed, finished, preemptions, ttft_sum,
+                    ttft_count, itl_sum, itl_count, e2e_sum, input_sum, output_sum, busy)))
+                sample += interval
+            self.free, self._resident, self.generation, self._step, self.time = free, resident, generation, step, now
+            if going:
+                self._complete()
+                free, resident = self.free, self._resident
+                going = self._decoding > 0
+        self.itl_sum, self.itl_count, self.busy, self.stable_until = itl_sum, itl_count, busy, stable
+        self._next_sample, self._step_end = sample, step_end
 
     def _pass(self, steps: int, seconds: float) -> None:
         """Time goes by and every sequence in decode gains ``steps`` tokens."""
@@ -427,7 +535,7 @@ class Replica:
         self._phases[phase + self.engine.block] += by
 
     def _complete(self) -> None:
-        finish, step, size = self._finish, self._step, self._block
+        finish, step, size, phases = self._finish, self._step, self._block, self._phases
         while finish and finish[0][0] <= step:
             wanted, _, request = heapq.heappop(finish)
             if request.finish_step != wanted:
@@ -437,7 +545,9 @@ class Replica:
             self.free += -(-context // size)
             self._decoding -= 1
             self._resident -= context
-            self._shift((step - context) % size, -1)
+            phase = (step - context) % size
+            phases[phase] -= 1
+            phases[phase + size] -= 1
             request.finish_step = -1
             request.generated = request.output
             request.finish = self.time

@@ -81,12 +81,16 @@ class Settings:
     """After the end: so long may requests still finish. Not counted in the replica-hours."""
     wire: bool = False
     """The sidecar with its text; slow, the same figures."""
+    capacities: tuple[tuple[float, float], ...] = ()
+    """(when, the decode capacity from then on), for a policy that is told."""
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high:
             raise InputError(f"replicas: the minimum {self.low} must be at least 1 and not above the maximum {self.high}")
         if self.seconds <= 0 or self.scrape <= 0:
             raise InputError("the duration and the scrape interval must be above 0")
+        if any(at < 0 or not capacity > 0 for at, capacity in self.capacities):
+            raise InputError("capacities: a time must be at least 0, a decode capacity above 0")
         for fault in self.faults:
             if fault.start < 0 or fault.seconds <= 0 or fault.pods < 1:
                 raise InputError(f"fault {fault.kind}: the start must be at least 0, the duration above 0, pods at least 1")
@@ -180,6 +184,8 @@ class Fleet:
         self._triggers = [keda.Trigger(one.target, settings.ignore_null, settings.fallback)
                           for one in (policy.metrics if policy is not None else ())]
         self._signals_gone = False
+        self._capacity = settings.decode_capacity
+        """What a sidecar is told at its start."""
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -190,6 +196,9 @@ class Fleet:
             self._create(0.0, ready=True)
         self._note(0.0)
         self._at(hpa.SYNC_SECONDS * self._dice.random(), self._sync)
+        if self.policy is not None and self.policy.informed:
+            for at, told in settings.capacities:
+                self._at(at, lambda now, told=told: self._tell(told))  # type: ignore[misc]
         for fault in settings.faults:
             self._at(fault.start, lambda now, fault=fault: self._break(now, fault))  # type: ignore[misc]
         events = self._events
@@ -294,7 +303,7 @@ class Fleet:
         if sampled:
             assert self.policy is not None
             learns = self.policy.learns
-            given = observe.settings(None if learns else settings.decode_capacity, settings.sample,
+            given = observe.settings(None if learns else self._capacity, settings.sample,
                                      projected=self.policy.needs_history,
                                      itl_objective=settings.slo.itl if learns else None)
             capacity = pod.engine.blocks * pod.engine.block
@@ -308,6 +317,12 @@ class Fleet:
         for request in held:
             self._route(now, request)
         self._note(now)
+
+    def _tell(self, decode_capacity: float) -> None:
+        self._capacity = decode_capacity
+        for pod in self._pods:
+            if isinstance(pod.sidecar, observe.FastSidecar):
+                pod.sidecar.tell(decode_capacity)
 
     def _delete(self, now: float) -> None:
         """Take away one pod, as a ReplicaSet chooses: not ready before ready, then the newest."""

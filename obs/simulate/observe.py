@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Protocol
@@ -20,7 +20,7 @@ from typing import Protocol
 from obs.sidecar.counters import Total
 from obs.sidecar.detect import needed_names
 from obs.sidecar.dialects import VLLM, Reading
-from obs.sidecar.model import LOAD, Model
+from obs.sidecar.model import BESIDE, LOAD, Model
 from obs.sidecar.reader import Reader
 from obs.sidecar.settings import ModelSettings, Settings
 from obs.sidecar.signals import Signals
@@ -59,10 +59,18 @@ _TOTALS = (
 _TOTAL_NAMES = tuple(name for name, _ in _TOTALS)
 _LENGTH_STEP = 5.0
 """The sidecar's own step of its length history; a test holds both sidecars together."""
-_PLACES = {name: Record._fields.index(field) for name, field in _TOTALS}
-_at = itemgetter(0)
 _new = tuple.__new__
-_totals_of = itemgetter(*(Record._fields.index(field) for _, field in _TOTALS))
+
+
+def _picked(*fields: str) -> Callable[[Record], tuple[float, ...]]:
+    return itemgetter(*map(Record._fields.index, fields))
+
+
+_at = itemgetter(0)
+_progress = _picked("generation", "prompt", "computed")
+_totals_of = _picked(*(field for _, field in _TOTALS))
+_load_of = _picked("at", "running", "waiting", "usage", "finished", "input_sum", "output_sum")
+"""All that the load signals take."""
 
 
 def page(record: Record, capacity: int, started: float) -> str:
@@ -114,27 +122,6 @@ class WireSidecar:
                 if signal.value is not None}
 
 
-class _Totals(Mapping[str, float]):
-    """A Record's sums under the sidecar's names, without a dictionary for each sample: few of them are ever read."""
-
-    __slots__ = ("_record",)
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    def __getitem__(self, name: str) -> float:
-        return self._record[_PLACES[name]]
-
-    def __contains__(self, name: object) -> bool:
-        return name in _PLACES
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_PLACES)
-
-    def __len__(self) -> int:
-        return len(_PLACES)
-
-
 class _FastModel(Model):
     """A Model that takes many samples and computes once."""
 
@@ -142,27 +129,35 @@ class _FastModel(Model):
         super().__init__("vllm", MODEL, "", given)
         self.wanted = wanted
         self._capacity = capacity
+        self._all_totals = self._calibration is not None or not BESIDE.isdisjoint(wanted)
         self._keep = max(given.slope_window, given.finish_window, given.window) + given.interval
 
     def take(self, records: Sequence[Record]) -> None:
         """The samples of one scrape interval, in order of time."""
         if not records:
             return
-        points, lengths, capacity = self._points, self._lengths, self._capacity
+        points, lengths, capacity, load_of = self._points, self._lengths, self._capacity, _load_of
         last = records[-1]
         oldest = last.at - self._keep
         learning = self._calibration
+        self._drop(oldest)
         # the samples before this one are dropped: no window reaches back to them
         needed = 0 if learning is not None else max(0, bisect_left(records, oldest, key=_at) - 1)
         mark = lengths[-1][0] if lengths else -math.inf
         for index, record in enumerate(records):
-            at, running, waiting, usage = record[:4]
+            at, running, waiting, usage, finished, inputs, outputs = load_of(record)
             step = at - mark >= _LENGTH_STEP
             if index < needed and not step:
                 continue
-            # The engine's own sums will do where the sidecar counts from its first sample: signals are differences.
-            point = _new(Point, (at, _Totals(record), {
-                "running": running, "waiting": waiting, "kv_max": usage, "kv_mean": usage, "kv_capacity": capacity}))
+            # Totals and gauges have no name in common: one dictionary is both. The engine's own sums will do where the sidecar
+            # counts from its first sample: signals are differences.
+            values = {
+                "running": running, "waiting": waiting, "kv_max": usage, "kv_mean": usage, "kv_capacity": capacity,
+                "finished": finished, "input_length_sum": inputs, "input_length_count": finished,
+                "output_length_sum": outputs, "output_length_count": finished}
+            if self._all_totals:
+                values.update(zip(_TOTAL_NAMES, _totals_of(record), strict=True))
+            point = _new(Point, (at, values, values))
             if learning is not None and points:
                 learning.feed(points[-1], point)
             if step:
@@ -171,22 +166,39 @@ class _FastModel(Model):
                 mark = lengths[-1][0] if lengths else -math.inf
             else:
                 points.append(point)  # what _append would do, but for throwing away what is too old
-        for name, raw in zip(_TOTAL_NAMES, _totals_of(last), strict=True):
-            self._totals.setdefault(name, Total()).raw = raw
+        if not self._totals:
+            self._totals.update((name, Total()) for name in _TOTAL_NAMES)
+        for total, raw in zip(self._totals.values(), _totals_of(last), strict=True):
+            total.raw = raw
         self._notice(records)
         self.last_seen = last.at
-        while len(points) > 2 and points[1].at < last.at - self._keep:
-            points.popleft()
+        self._drop(oldest)
         self.signals = tuple(self._compute(_READING))
 
-    def _notice(self, records: Iterable[Record]) -> None:
-        """Whether requests make progress: as the sidecar watches it, for each sample."""
-        before, still = self._progress, self._still
-        for record in records:
-            progress = (record.generation, record.prompt, record.computed)
-            still = still + 1 if progress == before and record.running + record.waiting > 0 else 0
-            before = progress
-        self._progress, self._still = before, still
+    def tell(self, decode_capacity: float) -> None:
+        """The configuration says another decode capacity from now on."""
+        self._given = replace(self._given, decode_capacity=decode_capacity)
+
+    def _drop(self, oldest: float) -> None:
+        """Throw away what no window reaches, but for the last two points."""
+        points = self._points
+        while len(points) > 2 and points[1][0] < oldest:
+            points.popleft()
+
+    def _notice(self, records: Sequence[Record]) -> None:
+        """Whether requests make progress: as the sidecar watches it, for each sample. From the last one back to the first
+        that did, which is the last one as a rule.
+        """
+        still = 0
+        for index in range(len(records) - 1, -1, -1):
+            record = records[index]
+            before = _progress(records[index - 1]) if index else self._progress
+            if record.running + record.waiting == 0 or _progress(record) != before:
+                break
+            still += 1
+        else:
+            still += self._still
+        self._progress, self._still = _progress(records[-1]), still
         self.suspect = self._still >= self._settings.stalled_samples
 
 
@@ -205,6 +217,10 @@ class FastSidecar:
     def decode_capacity(self) -> tuple[float | None, str, str]:
         """Tokens per second as told or learnt, where from, and why it is not known."""
         return self._model.decode_capacity()
+
+    def tell(self, decode_capacity: float) -> None:
+        """The configuration says another decode capacity from now on."""
+        self._model.tell(decode_capacity)
 
     def feed(self, records: Sequence[Record]) -> None:
         self._model.take(records)

@@ -45,6 +45,8 @@ class ScalePolicy:
     behavior: Behavior = field(default=BEHAVIOR)
     learns: bool = False
     """The sidecar is not told the decode capacity but learns it, for the ITL objective."""
+    informed: bool = False
+    """The sidecar is told a new decode capacity when the mix of requests changes (Settings.capacities): nobody could."""
 
     def scaled(self, target: float) -> ScalePolicy:
         """The policy at another target."""
@@ -93,6 +95,9 @@ POLICIES: dict[str, ScalePolicy] = {
                     "obs sidecar: the load with its growth until a new pod could help", _PROJECTED),
         ScalePolicy("learnt", f"projected load {TARGET:g}, capacity learnt", (Metric(PROJECTED, TARGET),),
                     "obs sidecar: the same, told only the ITL objective", _PROJECTED, learns=True),
+        ScalePolicy("informed", f"projected load {TARGET:g}, capacity of each mix", (Metric(PROJECTED, TARGET),),
+                    "a yardstick for learnt: told the capacity profiled for the mix at the moment it changes", _PROJECTED,
+                    informed=True),
         ScalePolicy("kv-demand", "KV demand 0.8", (Metric(KV_DEMAND, 0.8),),
                     "obs sidecar: KV usage plus what the queue will take (where the decode capacity is unknown)",
                     (0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9)),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from obs.errors import ToolError
-from obs.simulate import stats
+from obs.simulate import compare, stats
 from obs.simulate.compare import GOAL, ORACLE, STATIC, Recommendation, Row, halves, highest_regime_targets
 from obs.simulate.fleet import Result, Settings
 
@@ -114,6 +114,28 @@ def sweep(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def frontier(rows: Sequence[Row], own: Sequence[Row]) -> list[str]:
+    """For each swept policy the replica-hours at which it attains what ``own`` does."""
+    found = compare.frontier(rows, own)
+    names = [row.scenario for row in own]
+    hours = {one.scenario: f"{100 * one.attainment:.1f} / {one.own:.1f}" for one in found}
+    cells = [[own[0].policy, f"{own[0].target:g}", *(hours[name] for name in names)]]
+    for policy in dict.fromkeys(one.policy for one in found):
+        mine = {one.scenario: one for one in found if one.policy == policy}
+        cells.append([policy, "any", *(_reached(mine[name]) for name in names)])
+    return [
+        *table(("policy", "target", *names), cells),
+        f"SLO % / replica-hours of {own[0].policy}; of the others the replica-hours at the same SLO %, in a straight line",
+        "between two targets of the sweep, and how many times as much that is; or the most SLO % that any target gives.",
+    ]
+
+
+def _reached(one: compare.Frontier) -> str:
+    if one.cost is None:
+        return f"never ({100 * one.best:.1f})"
+    return f"{one.cost:.1f} ({one.cost / one.own:.2f} x)"
+
+
 def recommendation(found: Recommendation, names: Sequence[str], seeds: Sequence[int]) -> list[str]:
     """The trials of a recommendation, a line for each target; what it comes to in the last line."""
     cells = []
@@ -209,50 +231,118 @@ th:nth-child(-n+2),td:nth-child(-n+2){text-align:left}svg{max-width:100%;height:
 def page(rows: Sequence[Row], titles: dict[str, str], seeds: Sequence[int], command: str) -> tuple[str, bool]:
     """The comparison as one self-contained HTML page, and whether it has its charts (they take matplotlib)."""
     charts = _charts(rows)
-    parts = [
-        "<!doctype html>", '<html lang="en"><head><meta charset="utf-8"><title>obs simulate: comparison</title>',
-        f"<style>{_STYLE}</style></head><body>", "<h1>Autoscaling signals compared</h1>",
-        f"<p>Made by <code>{html.escape(command)}</code>.</p>",
-        *(f"<p>{html.escape(line)}</p>" for line in legend(len(seeds))),
-    ]
+    parts = []
     for name in dict.fromkeys(row.scenario for row in rows):
         parts.append(f"<h2>{html.escape(name)}: {html.escape(titles.get(name, name))}</h2>")
         if charts is not None:
             parts.append(charts[name])
-        parts.append("<table><tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in COMPARISON_HEADER) + "</tr>")
-        for cells in comparison_rows([row for row in rows if row.scenario == name]):
-            parts.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-        parts.append("</table>")
-    if charts is None:
-        parts.append("<p>No charts: matplotlib is not installed.</p>")
-    parts.append("</body></html>")
-    return "\n".join(parts) + "\n", charts is not None
+        parts.append(_html_table(COMPARISON_HEADER, comparison_rows([row for row in rows if row.scenario == name])))
+    return _document("comparison", "Autoscaling signals compared", command, legend(len(seeds)), parts, charts is not None)
+
+
+def sweep_page(rows: Sequence[Row], own: Sequence[Row], titles: dict[str, str], seeds: Sequence[int], command: str,
+               ) -> tuple[str, bool]:
+    """A sweep as one self-contained HTML page: for each scenario the frontier of each policy, ``own`` marked in it."""
+    charts = _frontiers(rows, own)
+    parts = []
+    for name in dict.fromkeys(row.scenario for row in rows):
+        parts.append(f"<h2>{html.escape(name)}: {html.escape(titles.get(name, name))}</h2>")
+        if charts is not None:
+            parts.append(charts[name])
+    lines = [*sweep(rows), *(frontier(rows, own) if own else [])]
+    parts.append(f"<pre>{html.escape(chr(10).join(lines))}</pre>")
+    said = [f"{len(seeds)} seeds. Each point of a line is one target of the policy; up and to the left is better."]
+    return _document("sweep", "Attainment and cost", command, said, parts, charts is not None)
+
+
+def _html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    return "\n".join(["<table>" + line(header, "th"), *(line(cells, "td") for cells in rows), "</table>"])
+
+
+def _document(what: str, heading: str, command: str, said: Sequence[str], parts: Sequence[str], charts: bool,
+              ) -> tuple[str, bool]:
+    lines = [
+        "<!doctype html>", f'<html lang="en"><head><meta charset="utf-8"><title>obs simulate: {what}</title>',
+        f"<style>{_STYLE}</style></head><body>", f"<h1>{heading}</h1>", f"<p>Made by <code>{html.escape(command)}</code>.</p>",
+        *(f"<p>{html.escape(line)}</p>" for line in said), *parts,
+    ]
+    if not charts:
+        lines.append("<p>No charts: matplotlib is not installed.</p>")
+    return "\n".join([*lines, "</body></html>"]) + "\n", charts
 
 
 def _charts(rows: Sequence[Row]) -> dict[str, str] | None:
     """For each scenario an SVG: SLO attainment over replica-hours, and the replicas of the first seed over time."""
+    drawing = _drawing()
+    if drawing is None:
+        return None
+    found = {}
+    for name in dict.fromkeys(row.scenario for row in rows):
+        figure = drawing(figsize=(11, 3.8))
+        left, right = figure.subplots(1, 2)
+        figure.subplots_adjust(left=0.06, right=0.99, top=0.97, bottom=0.14, wspace=0.15)
+        for index, row in enumerate(one for one in rows if one.scenario == name):
+            _points(left, right, row, f"C{index % 10}")
+        _axes(left)
+        right.set(xlabel="minutes", ylabel="ready replicas, first seed")
+        found[name] = _svg(figure)
+    return found
+
+
+def _frontiers(rows: Sequence[Row], own: Sequence[Row]) -> dict[str, str] | None:
+    """For each scenario an SVG: SLO attainment over replica-hours, a line for each policy."""
+    drawing = _drawing()
+    if drawing is None:
+        return None
+    found = {}
+    for name in dict.fromkeys(row.scenario for row in rows):
+        figure = drawing(figsize=(7, 3.8))
+        axes = figure.subplots()
+        figure.subplots_adjust(left=0.09, right=0.99, top=0.97, bottom=0.14)
+        for index, policy in enumerate(dict.fromkeys(row.policy for row in rows)):
+            points = sorted(_place(row) for row in rows if row.scenario == name and row.policy == policy)
+            axes.plot(*zip(*points, strict=True), ".-", color=f"C{index % 10}", label=policy, linewidth=1.1)
+        for row in own:
+            if row.scenario == name:
+                axes.plot(*_place(row), "k*", markersize=11, label=f"{row.policy} {row.target:g}")
+        _axes(axes)
+        found[name] = _svg(figure)
+    return found
+
+
+def _drawing() -> Any:
+    """matplotlib's Figure, or None where it is not installed."""
     try:
-        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         return None
-    found = {}
+    return Figure
+
+
+def _axes(axes: Any) -> None:
+    axes.axhline(GOAL, color="#999", linewidth=0.8, linestyle="--")
+    axes.set(xlabel="replica-hours", ylabel="SLO attainment")
+    axes.legend(fontsize=7)
+
+
+def _svg(figure: Any) -> str:
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
     with rc_context({"svg.hashsalt": "obs", "svg.fonttype": "none"}):  # the same bytes in every run
-        for name in dict.fromkeys(row.scenario for row in rows):
-            figure = Figure(figsize=(11, 3.8))
-            left, right = figure.subplots(1, 2)
-            figure.subplots_adjust(left=0.06, right=0.99, top=0.97, bottom=0.14, wspace=0.15)
-            for index, row in enumerate(one for one in rows if one.scenario == name):
-                _points(left, right, row, f"C{index % 10}")
-            left.axhline(GOAL, color="#999", linewidth=0.8, linestyle="--")
-            left.set(xlabel="replica-hours", ylabel="SLO attainment")
-            left.legend(fontsize=7)
-            right.set(xlabel="minutes", ylabel="ready replicas, first seed")
-            buffer = io.StringIO()
-            figure.savefig(buffer, format="svg", metadata={"Date": None})
-            text = buffer.getvalue()
-            found[name] = text[text.index("<svg"):]
-    return found
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg"):]
+
+
+def _place(row: Row) -> tuple[float, float]:
+    share, cost = row.mean("attainment"), row.mean("replica_hours")
+    if share is None or cost is None:
+        raise ToolError(f"{row.scenario}: {row.policy} has no figures to draw")
+    return cost.value, share.value
 
 
 def _points(left: Any, right: Any, row: Row, colour: str) -> None:

@@ -51,6 +51,8 @@ class Scenario:
     prompt_factor: Callable[[float], float] | None = None
     bursts: tuple[tuple[float, float], ...] = ()
     """(when a rise begins, the rate it leads to)."""
+    capacities: tuple[tuple[float, float], ...] = ()
+    """(when the mix changes, the decode capacity profiled for it): what the policy ``informed`` is told."""
     needed: int = 0
     """Replicas that a burst takes where the decode capacity does not tell: another mix."""
     low: int = 2
@@ -74,7 +76,7 @@ class Scenario:
     def settings(self) -> Settings:
         """The run's settings."""
         return Settings(self.engine, self.seconds, self.decode_capacity, self.low, self.high, slo=self.slo,
-                        scrape=self.scrape)
+                        scrape=self.scrape, capacities=self.capacities)
 
 
 def _shift(at: float) -> float:
@@ -95,7 +97,8 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("conversation", "Azure conversation trace, 3 times its rate", _engine("reference-60k"), 3480.0, 667.0,
                  AZURE_CONVERSATION_LENGTHS, trace=AZURE_CONVERSATION, copies=3.0),
         Scenario("shift", "4 requests/s, prompts 4 times as long for 35 minutes", _engine("reference-40k"), 6300.0, 1020.0,
-                 CHAT, constant(4.0), cv=2.0, prompt_factor=_shift, bursts=((2100.0, 4.0),), needed=7),
+                 CHAT, constant(4.0), cv=2.0, prompt_factor=_shift, bursts=((2100.0, 4.0),), needed=7,
+                 capacities=((2100.0, 257.0), (4200.0, 1020.0))),
         Scenario("prefill", "prefill-bound: 3,000-token prompts, short answers, 1 to 4 requests/s in bursts",
                  _engine("reference-200k"), 7200.0, 39.0, LONG_PROMPTS, bursts(1, 4), cv=2.0,
                  bursts=((960.0, 4.0), (4560.0, 4.0))),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import multiprocessing
+import os
+import pty
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from obs.cli.main import main
+from obs.errors import InputError
 from obs.simulate import compare, observe, report, stats
 from obs.simulate.arrivals import constant, synthetic
 from obs.simulate.compare import Job, Outcome, Row
@@ -60,7 +66,7 @@ def test_recommendation_is_the_highest_target_good_everywhere_in_each_half_of_th
         (0.7, "kv"): {1: 0.97, 2: 0.95, 3: 0.98}, (0.7, "shift"): {1: 0.96, 2: 0.94, 3: 0.95},
     }
 
-    def played(jobs: Sequence[Job], workers: int) -> list[Outcome]:
+    def played(jobs: Sequence[Job], workers: int, progress: object) -> list[Outcome]:
         assert workers == 1
         keys = [(job.policy.target, job.scenario.name, job.seed) for job in jobs if job.policy is not None]
         runs.extend(keys)
@@ -86,10 +92,57 @@ def test_recommendation_is_the_highest_target_good_everywhere_in_each_half_of_th
     assert json.loads(json.dumps(compare.recommended_json([none], [1, 2, 3])))["recommended"] == {"load": None}
 
 
+def costly(scenario: str, name: str, *points: tuple[float, float]) -> list[Row]:
+    return [Row(scenario, name, name, float(target), (Outcome(share, share, share, hours, 0, 0, 0, 5, 1.0, None, None),))
+            for target, (share, hours) in enumerate(points)]
+
+
+def test_the_frontier_is_a_line_between_the_cheapest_targets() -> None:
+    rows = costly("kv", "queue", (0.90, 8.0), (0.98, 12.0), (0.89, 11.0), (0.94, 9.0))  # 0.89 for 11 is on no frontier
+    assert compare.cost_at(rows, 0.96) == pytest.approx(10.5)
+    assert compare.cost_at(rows, 0.92) == pytest.approx(8.5)
+    assert compare.cost_at(rows, 0.5) == 8.0, "the cheapest that was swept, no line beyond it"
+    assert compare.cost_at(rows, 0.99) is None
+    own = costly("kv", "projected", (0.96, 7.0)) + costly("shift", "projected", (0.99, 5.0))
+    shown = report.frontier(rows + costly("shift", "queue", (0.97, 5.0)), own)
+    assert [line.split() for line in shown[1:3]] == [
+        ["projected", "0", "96.0", "/", "7.0", "99.0", "/", "5.0"],
+        ["queue", "any", "10.5", "(1.50", "x)", "never", "(97.0)"],
+    ]
+
+
+def test_an_error_in_a_worker_ends_the_others() -> None:
+    steady = replace(SCENARIOS["shift"], seconds=2000.0)
+    lost = SCENARIOS["conversation"]  # no traces: InputError
+    jobs = [Job(one, one.settings(), 1, policy("load")) for one in (lost, *[steady] * 20)]
+    with pytest.raises(InputError, match="give its folder"):
+        compare.play(jobs, workers=2)
+    assert not multiprocessing.active_children()
+
+
+def test_ctrl_c_ends_a_comparison_at_once_and_leaves_the_line_clean() -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "obs", "simulate", "--compare", "--scenario", "kv", "--jobs", "2"])
+    said = b""
+    while b"simulating" not in said:
+        said += os.read(terminal, 1024)
+    os.write(terminal, b"\x03")
+    with contextlib.suppress(OSError):  # at its end
+        while more := os.read(terminal, 1024):
+            said += more
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    assert said.decode().splitlines()[-1].rpartition("\r")[2] == "obs: interrupted"
+    assert b"Traceback" not in said
+
+
 def test_tiny_comparison_is_reproducible_and_whole(tmp_path: Path) -> None:
     tiny = replace(SCENARIOS["shift"], seconds=100.0, high=3)
     policies = [policy("queue"), policy("load")]
-    one = compare.compare([tiny], policies, [1, 2])
+    seen: list[tuple[int, int]] = []
+    one = compare.compare([tiny], policies, [1, 2], progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert {total for _, total in seen} == {3 * 2 + compare.STATIC_TRIALS * 2}
     two = compare.compare([tiny], policies, [1, 2], workers=2)
     assert one == two
     assert [row.policy for row in one] == ["queue", "load", compare.ORACLE, compare.STATIC]
@@ -177,6 +230,13 @@ def test_compare_sweep_and_recommend(capsys: pytest.CaptureFixture[str], tmp_pat
     assert "projected: target 0.7" in capsys.readouterr().out
     assert main(["simulate", "--recommend", "--targets", "0.7", *common, "--slo-ttft", "0.001"]) == 1
     assert "no target reaches" in capsys.readouterr().out
+    sweep = ["simulate", "--sweep", "--policy", "queue", "--targets", "1,5", "--against", "load", *common]
+    assert main([*sweep, "--html", str(page)]) == 0
+    assert "queue   any" in capsys.readouterr().out
+    assert "load 0.75" in page.read_text()
+    assert main([*sweep, "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["against"]
+    assert found["cost"] <= found["replica_hours"]
 
 
 def test_list_and_profile(capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,7 +279,8 @@ def test_list_and_profile(capsys: pytest.CaptureFixture[str]) -> None:
     (["--seeds", "6-7", "--seed", "2"], "names the seeds"),
     (["--jobs", "0"], "at least one"),
     (["--targets", "0.5"], "goes with --sweep"),
-    (["--html", "x.html"], "goes with --compare"),
+    (["--html", "x.html"], "goes with --compare or --sweep"),
+    (["--against", "load"], "goes with --sweep"),
     (["--compare", "--scenario", "kv", "--html", "/nowhere/x.html"], "there is no folder"),
     (["--sweep", "--scenario", "kv", "--targets", "0.5,y"], "write numbers above 0"),
 ])

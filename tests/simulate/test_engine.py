@@ -83,6 +83,28 @@ def test_when_one_looks_changes_nothing(arrivals: list[Arrival], kv: int, slice_
     assert [request.first for request in one] == pytest.approx([request.first for request in two], abs=1e-6)
 
 
+@settings(max_examples=60, deadline=None)
+@given(REQUESTS, st.sampled_from([640, 1024, 4096, 100_000]), st.sampled_from([0.11, 0.5, 3.0]))
+def test_samples_on_the_way_are_those_of_one_look_after_another(arrivals: list[Arrival], kv: int, interval: float) -> None:
+    """To the last bit: a stretch of decode is gone through with its samples at once."""
+    engine = small(kv, batch_tokens=256)
+    sampled, plain = Replica(engine, sample_interval=interval), Replica(engine)
+    end = arrivals[-1].at + 20.0
+    looks = []
+    at = 0.0
+    for when, arrival in [*((one.at, one) for one in arrivals), (end, None)]:
+        while at <= when:
+            plain.advance(at)
+            looks.append(plain.record(at))
+            at += interval
+        for replica in (sampled, plain):
+            replica.advance(when)
+            if arrival is not None:
+                replica.submit(Request(*arrival))
+    assert sampled.samples == looks
+    assert (sampled.time, sampled.busy, sampled.free) == (plain.time, plain.busy, plain.free)
+
+
 def test_one_request_by_hand() -> None:
     replica, (request,) = play(small(4096), [Arrival(5.0, 100, 3)])
     prefill = 0.02 + 100e-4 + 100e-7            # the step that also gives the first token

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from obs.errors import InputError
 from obs.simulate import observe
 from obs.simulate.arrivals import Arrival, Lengths, bursts, constant, synthetic
 from obs.simulate.engine import Replica, Request
@@ -203,3 +204,17 @@ def test_a_burst_after_an_outage_is_seen_within_two_syncs() -> None:
     result = Fleet(given, rising, policy("projected"), 1).run()
     changes = [at for at, wanted, _ in result.syncs if wanted != 5]
     assert 360.0 <= changes[0] <= 360.0 + 2 * 15.0
+
+
+# --- told and informed ---------------------------------------------------------------------------------
+
+
+def test_a_policy_that_is_informed_hears_of_another_capacity() -> None:
+    """At 2 requests/s two replicas are below half of 860 tokens/s, and far above 200."""
+    steady = synthetic(constant(2.0), CHAT, 500.0, 1)
+    told = {name: run(name, steady, 500.0, capacities=((200.0, 200.0),)) for name in ("projected", "informed")}
+    assert {wanted for _, wanted, _ in told["projected"].replicas} == {2}
+    ups = [at for at, wanted, _ in told["informed"].replicas if wanted > 2]
+    assert 200.0 < ups[0] < 240.0
+    with pytest.raises(InputError, match="capacities"):
+        Settings(ENGINE, 100.0, capacities=((5.0, 0.0),))
