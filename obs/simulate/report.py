@@ -301,9 +301,9 @@ def _frontiers(rows: Sequence[Row], own: Sequence[Row]) -> dict[str, str] | None
     for name in dict.fromkeys(row.scenario for row in rows):
         figure = drawing(figsize=(7, 3.8))
         axes = figure.subplots()
-        figure.subplots_adjust(left=0.09, right=0.99, top=0.97, bottom=0.14)
+        figure.subplots_adjust(left=0.12, right=0.99, top=0.97, bottom=0.14)
         for index, policy in enumerate(dict.fromkeys(row.policy for row in rows)):
-            points = sorted(_place(row) for row in rows if row.scenario == name and row.policy == policy)
+            points = [_place(row) for row in rows if row.scenario == name and row.policy == policy]  # in order of targets
             axes.plot(*zip(*points, strict=True), ".-", color=f"C{index % 10}", label=policy, linewidth=1.1)
         for row in own:
             if row.scenario == name:
