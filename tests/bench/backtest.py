@@ -213,7 +213,7 @@ def _replay(url: str, start_ms: int, end_ms: int, rules: list[str]) -> None:
                 "vmalert", *(f"-rule={path}" for path in paths), f"-datasource.url={url}", f"-remoteWrite.url={url}",
                 f"-replay.timeFrom={clock(start_ms)}", f"-replay.timeTo={clock(end_ms)}", "-evaluationInterval=1m",
                 f"-replay.maxDatapointsPerQuery={PIECE}", "-replay.disableProgressBar", "-replay.rulesDelay=1s",
-                "-remoteWrite.flushInterval=1s",
+                "-remoteWrite.flushInterval=1s", "-remoteWrite.maxQueueSize=5000000",
                 "-datasource.queryStep=1m", "-httpListenAddr=127.0.0.1:0",
             ],
             stdout=log, stderr=subprocess.STDOUT, check=False,
