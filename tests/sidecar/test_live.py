@@ -215,10 +215,11 @@ def test_replay_of_the_saturated_phase_through_http(speed: float, seconds: int) 
     with FakeEngine(phase[0][1]) as engine:
         one = Sampler(fetcher(engine.url), Reader(detect.needed_names("auto")),
                       Signals(Settings(interval=0.2, window=60.0)))
-        start, usage, tokens = time.monotonic(), [], []
+        start, usage, tokens, taken = time.monotonic(), [], [], []
         for at, body in phase:
             engine.body = body
             time.sleep(max(0.0, start + (at - phase[0][0]) / speed - time.monotonic()))
+            taken.append(time.monotonic())
             assert one.sample() == "ok"
             usage.append(float(re.search(rb"^vllm:kv_cache_usage_perc\S* (\S+)$", body, re.M)[1]))  # type: ignore[index]
             tokens.append(float(re.search(rb"^vllm:generation_tokens_total\S* (\S+)$", body, re.M)[1]))  # type: ignore[index]
@@ -226,10 +227,11 @@ def test_replay_of_the_saturated_phase_through_http(speed: float, seconds: int) 
     assert model.counters["llm_generation_tokens_total"] == tokens[-1] - tokens[0]
     rate = model.signals["llm_decode_throughput_tokens_per_second"].value
     assert rate is not None
+    speed = (phase[-1][0] - phase[0][0]) / (taken[-1] - taken[0])  # a loaded machine plays it more slowly than asked
     assert rate / speed == pytest.approx((tokens[-1] - tokens[0]) / (phase[-1][0] - phase[0][0]), rel=0.02)
     if seconds == 151:  # the whole phase: the figure of the recordings' README
         assert tokens[-1] - tokens[0] == 281_058 - 105_176
-        assert rate / speed == pytest.approx(1172.5, rel=0.01)
+        assert rate / speed == pytest.approx(1172.5, rel=0.02)
     assert model.signals["llm_kv_cache_usage_ratio"].value == pytest.approx(sum(usage) / len(usage))
 
 
