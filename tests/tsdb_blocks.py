@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+from obs.prom.remote_write import varint
 from obs.prom.server import PrivatePrometheus
 
 _CHUNKS, _INDEX = 0x85BD40DD, 0xBAAAD700
@@ -68,7 +69,7 @@ class Block:
             for place in places:
                 moved = times.get(place.time_ms)
                 if moved is None:
-                    moved = times[place.time_ms] = _varint(place.time_ms + by_ms)
+                    moved = times[place.time_ms] = _zigzag(place.time_ms + by_ms)
                 if len(moved) != place.length:
                     raise ValueError(f"{place.time_ms} ms and {by_ms} ms later are numbers of different length")
                 out[place.at : place.at + place.length] = moved
@@ -138,14 +139,8 @@ def _signed(data: bytes, at: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), at
 
 
-def _varint(number: int) -> bytes:
-    left = number << 1 if number >= 0 else (-number << 1) - 1
-    out = bytearray()
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
-    return bytes(out)
+def _zigzag(number: int) -> bytes:
+    return varint(number << 1 if number >= 0 else (-number << 1) - 1)
 
 
 def _ulid(time_ms: int, number: int) -> str:

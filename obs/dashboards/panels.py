@@ -11,6 +11,7 @@ there is no query, and where there is no query there is no panel. Two kinds of l
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
@@ -155,11 +156,10 @@ class House:
         """The pack's alerts. One that lacks a label (a GPU has no model) passes whatever is chosen for it."""
         names = [one for one in (variables.NAMES if self._models else _JOB) if one not in self.single]
         chosen = variables.matchers(self.config, *names, absent=True)
-        arms = [selector(name, PACK, *matchers, chosen)]
-        for one in self.single:  # the chosen value or none: with = that takes a selector for each
-            label = variables.label_of(self.config, one)
-            arms = [f"{arm[:-1]},{label}={value}}}" for arm in arms for value in (f'"${one}"', '""')]
-        return "\nor\n".join(arms)
+        labels = [(variables.label_of(self.config, one), one) for one in self.single]
+        # the chosen value or none: with = that takes a selector for each
+        each = itertools.product(*((variables.matcher(label, one, single=(one,)), f'{label}=""') for label, one in labels))
+        return "\nor\n".join(selector(name, PACK, *matchers, chosen, *some) for some in each)
 
     def raw_rate(self, engine: str, native: Native, keep: Iterable[str]) -> str:
         """The rate of an engine's own counter, for detail that is not recorded."""
@@ -179,8 +179,7 @@ class House:
         here, keep = variables.matchers(self.config, "cluster", "namespace"), self.labels.instance
         if "model_name" in rules.engine.metric(metric).labels:
             keep = (*keep, "model")
-            chosen = "=" if "model" in self.single else "=~"
-            here += "" if self.config.aliases else f',model_name{chosen}"$model"'
+            here += "" if self.config.aliases else "," + variables.matcher("model_name", "model", single=self.single)
         return rules.aggregate("max", (*keep, "engine", *more), rules.select(metric, *matchers, here))
 
     def _chosen(self, text: str) -> str:

@@ -29,11 +29,14 @@ def matchers(config: Config, *names: str, absent: bool = False, single: Containe
     The ``single`` hold one value and no "All": those Grafana does not escape for a regex, so they are compared as they
     are (https://grafana.com/docs/grafana/latest/dashboards/variables/variable-syntax/), and ``absent`` is not for them.
     """
-    tail = "|" if absent else ""
-    return ",".join(
-        f'{label_of(config, name)}="${name}"' if name in single else f'{label_of(config, name)}=~"${name}{tail}"'
-        for name in names
-    )
+    return ",".join(matcher(label_of(config, name), name, absent=absent, single=single) for name in names)
+
+
+def matcher(label: str, name: str, *, absent: bool = False, single: Container[str] = ()) -> str:
+    """As ``matchers``, of one variable, for a label that is called otherwise."""
+    if name in single:
+        return f'{label}="${name}"'
+    return f'{label}=~"${name}{"|" if absent else ""}"'
 
 
 def chain(

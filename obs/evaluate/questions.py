@@ -41,10 +41,12 @@ def together(texts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """A text to ask, and the queries that its answer answers: by the metric's name ("": all of it)."""
+    """A text to ask, and the queries that its answer answers: by the metric's name ("": all of it). ``alone``: where it
+    stands for several questions, these."""
 
     text: str
     queries: Mapping[str, str]
+    alone: tuple[Question, ...] = ()
 
 
 _OF_A_SELECTOR = re.compile(r"(count)\((.+)\)|(topk|bottomk)\(1, \(\n(.+)\n\)\)", re.DOTALL)
@@ -55,23 +57,26 @@ def _by_name(pairs: Sequence[tuple[str, str]], *, alone: bool = False) -> list[Q
     ``alone``: it is not."""
     if alone:
         return [Question(text, {"": query}) for query, text in pairs]
-    groups: dict[tuple[str, str], dict[str, str]] = {}
+    groups: dict[tuple[str, str], dict[str, Question]] = {}
     found = []
     for query, text in pairs:
+        question = Question(text, {"": query})
         match = _OF_A_SELECTOR.fullmatch(text)
         inner = (match[2] or match[4]).strip() if match else ""
         part = take_apart(inner)
         if match is None or part.kind != "selector" or part.bare != inner or not inner.startswith(part.name) or not part.name:
-            found.append(Question(text, {"": query}))
+            found.append(question)
             continue
         matchers = inner[len(part.name) :].strip().strip("{}").strip().rstrip(",")
-        groups.setdefault((match[1] or match[3], matchers), {})[part.name] = query
-    for (what, matchers), queries in groups.items():
-        if len(queries) == 1:
-            found += [Question(text, {"": query}) for query, text in pairs if query in queries.values()]
+        groups.setdefault((match[1] or match[3], matchers), {})[part.name] = question
+    for (what, matchers), each in groups.items():
+        several = tuple(each.values())
+        if len(several) == 1:
+            found += several
             continue
-        names = f'{{__name__=~"{"|".join(queries)}"{"," if matchers else ""}{matchers}}}'
-        found.append(Question(f"{what} by (__name__) ({'' if what == 'count' else '1, '}{names})", queries))
+        names = f'{{__name__=~"{"|".join(each)}"{"," if matchers else ""}{matchers}}}'
+        queries = {name: one.queries[""] for name, one in each.items()}
+        found.append(Question(f"{what} by (__name__) ({'' if what == 'count' else '1, '}{names})", queries, several))
     return found
 
 
@@ -168,9 +173,9 @@ class Answers:
                 middle = len(bundle) // 2
                 self._ask(bundle[:middle], client)
                 self._ask(bundle[middle:], client)
-            elif len(bundle[0].queries) > 1:
-                for query in bundle[0].queries.values():
-                    self._ask([Question(query, {"": query})], client)
+            elif bundle[0].alone:
+                for question in bundle[0].alone:
+                    self._ask([question], client)
             else:
                 query = bundle[0].queries[""]
                 if client is not self.client:  # the server may know better, and says it of the whole

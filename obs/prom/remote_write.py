@@ -64,7 +64,7 @@ def encode(points: Iterable[Point], cache: dict[Labels, bytes] | None = None) ->
         if head is None:
             head = cache[labels] = b"".join(_label(name, value) for name, value in labels)
         size = len(head) + sum(map(len, samples))
-        out += b"\x0a" + _varint(size) + head + b"".join(samples)
+        out += b"\x0a" + varint(size) + head + b"".join(samples)
     return bytes(out)
 
 
@@ -191,12 +191,12 @@ def _column(labels: Labels, times: Sequence[int], values: bytes, cache: dict[Lab
             body = bytearray(mould)
             for byte in range(8):
                 body[3 + byte :: size] = values[byte::8]
-            return b"\x0a" + _varint(len(head) + len(body)) + head + body
+            return b"\x0a" + varint(len(head) + len(body)) + head + body
     body = bytearray()
     for index, at in enumerate(times):
         end = _tail(at)
-        body += b"\x12" + _varint(9 + len(end)) + b"\x09" + values[8 * index : 8 * index + 8] + end
-    return b"\x0a" + _varint(len(head) + len(body)) + head + body
+        body += b"\x12" + varint(9 + len(end)) + b"\x09" + values[8 * index : 8 * index + 8] + end
+    return b"\x0a" + varint(len(head) + len(body)) + head + body
 
 
 def _cut(times: range, moulds: _Moulds) -> tuple[bytes, int]:
@@ -211,7 +211,7 @@ def _cut(times: range, moulds: _Moulds) -> tuple[bytes, int]:
 @lru_cache(maxsize=16_384)
 def _tail(at: int) -> bytes:
     """What ends a sample: its time."""
-    return b"\x10" + _varint(at)
+    return b"\x10" + varint(at)
 
 
 def _mould(times: range) -> tuple[bytes, int]:
@@ -220,7 +220,7 @@ def _mould(times: range) -> tuple[bytes, int]:
     size = len(ends[0])
     if any(len(end) != size for end in ends):
         return b"", 0
-    begin = b"\x12" + _varint(9 + size) + b"\x09" + bytes(8)
+    begin = b"\x12" + varint(9 + size) + b"\x09" + bytes(8)
     return b"".join([begin + end for end in ends]), len(begin) + size
 
 
@@ -242,11 +242,12 @@ def _mend(status: int, text: str) -> str:
 
 def _label(name: str, value: str) -> bytes:
     one, two = name.encode(), value.encode()
-    body = b"\x0a" + _varint(len(one)) + one + b"\x12" + _varint(len(two)) + two
-    return b"\x0a" + _varint(len(body)) + body
+    body = b"\x0a" + varint(len(one)) + one + b"\x12" + varint(len(two)) + two
+    return b"\x0a" + varint(len(body)) + body
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """Protobuf's base-128 form, 7 bits a byte, the lowest first."""
     number &= 0xFFFFFFFFFFFFFFFF  # int64: a negative number takes ten bytes
     out = bytearray()
     while number > 0x7F:

@@ -29,6 +29,7 @@ from obs.prom.packed import unpack
 from obs.prom.remote_write import STALE_NAN, make_labels
 from obs.prom.server import PrivatePrometheus, free_port
 from tests.stubserver import StubServer
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.prometheus
 
@@ -297,7 +298,7 @@ def test_a_server_that_dies_midway_can_be_resumed(
         if form.get("query") != "x > 3":
             return None
         if folder.exists():
-            _until(lambda: len(list(folder.glob("*.piece"))) == 2)
+            eventually("two pieces", 60, lambda: len(list(folder.glob("*.piece"))) == 2)
         return 503, "{}"
 
     proxy = proxied(meddle)
@@ -382,19 +383,20 @@ def test_victoria_metrics(tmp_path: Path) -> None:
     argv = [binary, f"-httpListenAddr=127.0.0.1:{port}", f"-storageDataPath={tmp_path / 'data'}", "-retentionPeriod=100y"]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _until(lambda: _answers(f"{url}/health"))
+        eventually("healthy", 60, lambda: _answers(f"{url}/health"))
         with Writer(url) as writer:
             some = labels("x", i="a"), *column("0 5 5 5 0 0 5 5 0 0")
             writer.write_series([some, (labels("up"), *column("1 1 1 1 1 1 1 1 1 1"))])
         with Client(url) as client:
-            _until(lambda: _answers(f"{url}/internal/force_flush") and client.query("x", T0 / 1000 + 300) != [])
+            eventually("flushed", 60,
+                       lambda: _answers(f"{url}/internal/force_flush") and client.query("x", T0 / 1000 + 300) != [])
             history = run(client, [HIGH, *RECORDED[:1], RECORDED[2]], how="first")
             lost = Rule("alert", "Lost", "y > 1")
             now = live.evaluate(client, [HIGH, RECORDED[0], RECORDED[2], lost], at=(T0 + 7 * MIN) / 1000, interval=60)
             fresh = [int(time.time() * 1000) - ago for ago in range(180_000, 30_000, -15_000)]
             with Writer(url) as writer:
                 writer.write_series([(labels("up"), fresh, array("d", [1] * len(fresh)))])
-            _until(lambda: _answers(f"{url}/internal/force_flush") and client.query("up") != [])
+            eventually("flushed", 60, lambda: _answers(f"{url}/internal/force_flush") and client.query("up") != [])
             present = live.evaluate(client, [HIGH, Rule("alert", "Up", "up > 0")])
         assert states(history.timeline, "High") == {"a": ".pffffffff"}
         assert states(history.timeline, "R") == {"a": ".fff..ff.."}
@@ -419,13 +421,6 @@ def _answers(url: str) -> bool:
             return bool(answer.status == 200)
     except (URLError, OSError):
         return False
-
-
-def _until(done: Callable[[], bool], seconds: float = 60.0) -> None:
-    limit = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < limit, "not in time"
-        time.sleep(0.05)
 
 
 # --- the answer's bytes ----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from obs.errors import ServerError, ToolError
 from obs.prom.remote_write import STALE_BITS, STALE_NAN, Point, Writer, encode, is_stale, make_labels
 from obs.prom.server import PrivatePrometheus, free_port
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.prometheus
 
@@ -94,12 +94,9 @@ def test_rules_and_alerts_of_a_running_server(tmp_path: Path) -> None:
     rules = tmp_path / "r.yaml"
     rules.write_text("groups: [{name: g, rules: [{alert: Always, expr: vector(3), labels: {a: b}}]}]")
     with PrivatePrometheus(rule_files=[rules], evaluation_interval="1s") as own:
-        limit = time.monotonic() + 20
-        while not (alerts := own.client.alerts()) and time.monotonic() < limit:
-            time.sleep(0.1)
+        (alert,) = eventually("an alert", 20, own.client.alerts)
         (rule,) = own.client.rules()
         assert (rule.group, rule.name, rule.kind, rule.expr) == ("g", "Always", "alerting", "vector(3)")
-        (alert,) = alerts
         assert (alert.state, alert.value) == ("firing", 3.0)
         assert alert.labels == (("a", "b"), ("alertname", "Always"))
 
@@ -108,9 +105,7 @@ def test_it_scrapes_itself() -> None:
     port = free_port()
     scrape = {"job_name": "dead", "scrape_interval": "1s", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
     with PrivatePrometheus(scrape_configs=[scrape]) as own:
-        limit = time.monotonic() + 20
-        while not (up := own.client.query('up{job="dead"}')) and time.monotonic() < limit:
-            time.sleep(0.1)
+        up = eventually("a scrape", 20, lambda: own.client.query('up{job="dead"}'))
         assert [one.value for one in up] == [0.0]
 
 
