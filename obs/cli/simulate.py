@@ -374,12 +374,11 @@ def _recommend(args: argparse.Namespace) -> int:
 def _profile(args: argparse.Namespace) -> int:
     from obs.simulate import report
     from obs.simulate.profile import WANTED, capacity
-    from obs.simulate.scenarios import CHAT
 
     scenarios, _ = _checked(args, False)
     rows, document = [], []
     for one in scenarios:
-        found = capacity(one.engine, one.lengths or CHAT, one.slo, len(args.seeds or [1, 2, 3]))
+        found = capacity(one.engine, one.sizes(_traces(args)), one.slo, len(args.seeds or [1, 2, 3]))
         rows.append([one.name, one.engine.name, f"{found.rate:.2f}", f"{found.tokens:.0f}", f"{100 * found.attainment:.1f}"])
         document.append({"scenario": one.name, "engine": one.engine.name, "requests_per_second": round(found.rate, 4),
                          "decode_tokens_per_second": round(found.tokens, 2), "attainment": round(found.attainment, 4)})

@@ -51,8 +51,8 @@ ENGINE = Engine(
                "KV-cache usage plus what the waiting requests will need (prompt and half an answer each) over the "
                "capacity in tokens; can exceed 1."),
         _model("llm_scaling_projected_load_ratio", "gauge", "ratio",
-               "The signal to scale on: the load with its growth of the last 60 s, that of the KV cache drawn on for 30 s, "
-               "that of arrivals, as far as it is sure, for 120 s. 1 is full; more is possible."),
+               "The signal to scale on: the load with its growth, that of the KV cache in the last 30 s drawn on for 30 s, "
+               "that of arrivals in the last 60 s, as far as it is sure, for 120 s. 1 is full; more is possible."),
         _engine("llm_pod_load_ratio", "gauge", "ratio", "The highest llm_scaling_load_ratio of the pod's models."),
         _engine("llm_pod_projected_load_ratio", "gauge", "ratio",
                 "The highest llm_scaling_projected_load_ratio of the pod's models."),

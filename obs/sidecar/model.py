@@ -28,7 +28,7 @@ LEAK_SECONDS = 300.0
 INVALID_SAMPLES = 3
 MIN_SLOPE = 0.0005
 MAX_EXHAUSTION = 3600.0
-GROWTH_DOUBT = 1.5
+GROWTH_DOUBT = 1.0
 """Standard errors that are taken off the growth of arrivals before it is believed."""
 _GROWTH_STEP = 5.0
 _FINISH_PATIENCE = 10
@@ -374,19 +374,19 @@ class _Computation:
         self.waiting, _ = self.gauge("waiting")
         self.put("llm_request_slots", self.latest.gauges.get("slots"), "no_capacity",
                  "config" if self.given.slots is not None else "engine")
-        arrivals, source, reason = window.rate(self.recent, "arrivals"), "engine", "missing_metric"
-        if arrivals is None and "finished" in self.latest.totals:
-            source = "estimate"
-            arrivals, reason = self.balance()
-        self.put("llm_request_arrivals_per_second", arrivals, reason, source)
+        arrivals = self.arrivals(self.recent)
+        counted = "arrivals" in self.latest.totals or "finished" not in self.latest.totals
+        self.put("llm_request_arrivals_per_second", arrivals, "missing_metric", "engine" if counted else "estimate")
 
-    def balance(self) -> tuple[float | None, str]:
-        """Arrivals from what finished and what was added to the running and waiting requests."""
-        first = next((one for one in self.recent if self.counts(one)), None)
-        last = next((one for one in reversed(self.recent) if self.counts(one)), None)
+    def arrivals(self, points: Sequence[Point]) -> float | None:
+        """Requests per second: counted, or from what finished and what was added to the running and waiting requests."""
+        if "arrivals" in self.latest.totals:
+            return window.rate(points, "arrivals")
+        first = next((one for one in points if self.counts(one)), None)
+        last = next((one for one in reversed(points) if self.counts(one)), None)
         if first is None or last is None or first is last:
-            return None, "missing_metric"
-        return max(0.0, self.arrived(first, last) / (last.at - first.at)), ""
+            return None
+        return max(0.0, self.arrived(first, last) / (last.at - first.at))
 
     def counts(self, point: Point) -> bool:
         """Whether arrivals can be told at a point."""
@@ -468,12 +468,8 @@ class _Computation:
 
     def demand(self) -> None:
         capacity, output = self.capacity, self.lengths.output
-        arrivals = self.value("llm_request_arrivals_per_second")
-        demand: float | None = None
+        demand = self.demanded(self.value("llm_request_arrivals_per_second"))
         reason = self.no_capacity if not capacity else "no_history" if output is None else "missing_metric"
-        if capacity and output is not None and arrivals is not None:
-            backlog = (self.waiting or 0.0) * output / self.settings.backlog_seconds
-            demand = (arrivals * output + backlog) / capacity
         self.put("llm_scaling_decode_demand_ratio", demand, reason, self.demand_source)
         size = self.latest.gauges.get("kv_capacity")
         kv_demand: float | None = None
@@ -489,13 +485,21 @@ class _Computation:
             kv_demand = self.kv + self.waiting * (self.lengths.input + output / 2) / size
         self.put("llm_scaling_kv_demand_ratio", kv_demand, reason, self.state)
 
+    def demanded(self, arrivals: float | None) -> float | None:
+        """The share of the decode capacity that so many requests per second take, and what waits."""
+        capacity, output = self.capacity, self.lengths.output
+        if not capacity or output is None or arrivals is None:
+            return None
+        backlog = (self.waiting or 0.0) * output / self.settings.backlog_seconds
+        return (arrivals * output + backlog) / capacity
+
     def composites(self) -> None:
         demand = self.value("llm_scaling_decode_demand_ratio")
         axes = [axis for axis in (self.kv, demand) if axis is not None]
         reason = self.found["llm_kv_cache_usage_ratio"].reason or "missing_metric"
         source = self.demand_source if demand is not None and demand == max(axes) else self.state
         self.put("llm_scaling_load_ratio", max(axes, default=None), reason, source)
-        self.put("llm_scaling_projected_load_ratio", *self.projected(demand), source)
+        self.put("llm_scaling_projected_load_ratio", self.projected(), "missing_metric", source)
         slots = self.latest.gauges.get("slots")
         running, _ = self.gauge("running")
         parts = [
@@ -506,21 +510,31 @@ class _Computation:
         known = [part for part in parts if part is not None]
         self.put("llm_scaling_saturation_ratio", max(known, default=None), reason, self.state)
 
-    def projected(self, demand: float | None) -> tuple[float | None, str]:
-        """The load with the growth that is sure: none yet in a history shorter than the slopes' window."""
-        points = self.slope_points
-        grown = points[-1].at - points[0].at >= self.settings.slope_window - 1.5 * self.settings.interval
-        axes = []
+    def projected(self) -> float | None:
+        """The load with its growth until a new pod could help; in a history shorter than its window nothing grows yet.
+
+        Arrivals come in bunches: while they do not surely grow, their rate is that of a longer window.
+        """
+        settings = self.settings
+        axes: list[float | None] = []
         if self.kv is not None:
-            growth = max(0.0, self.kv_slope or 0.0) if grown else 0.0
-            axes.append(self.kv + growth * self.settings.projection_seconds)
-        if demand is not None and self.capacity and self.lengths.output:
-            growth = self.arrivals_growth(points) if grown else 0.0
-            axes.append(demand + growth * self.settings.start_up_seconds * self.lengths.output / self.capacity)
-        return max(axes, default=None), "missing_metric"
+            slope = window.slope(window.tail(self.history, settings.level_window), "kv_max")
+            growth = max(0.0, slope or 0.0) if self.reaches(settings.level_window) else 0.0
+            axes.append(self.kv + growth * settings.projection_seconds)
+        if self.value("llm_scaling_decode_demand_ratio") is not None:
+            growth = self.arrivals_growth(self.slope_points) if self.reaches(settings.slope_window) else 0.0
+            longer = window.tail(self.history, settings.level_window, self.slack)
+            arrivals = self.arrivals(self.recent if growth > 0 else longer)
+            if arrivals is not None:
+                axes.append(self.demanded(arrivals + growth * settings.start_up_seconds))
+        return max((axis for axis in axes if axis is not None), default=None)
+
+    def reaches(self, seconds: float) -> bool:
+        """Whether the history is as long as a window, but for a sample."""
+        return self.latest.at - self.history[0].at >= seconds - 1.5 * self.settings.interval
 
     def arrivals_growth(self, points: Sequence[Point]) -> float:
-        """By how much the arrival rate surely grows, per second: the slope less a good standard error of it; never below 0.
+        """By how much the arrival rate surely grows, per second: the slope less its standard error; never below 0.
 
         Arrivals come in bunches. Drawn on for a start-up time their chance alone would double the load; a ramp stands out.
         """

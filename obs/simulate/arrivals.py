@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from obs.errors import InputError
 
@@ -30,6 +30,29 @@ class Arrival(NamedTuple):
     at: float
     prompt: int
     output: int
+
+
+class Sizes(Protocol):
+    """Where token counts come from."""
+
+    def draw(self, dice: random.Random) -> tuple[int, int]:
+        """Prompt and answer of one request."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The token counts of requests that were seen, drawn from them by chance: prompt and answer of one belong together."""
+
+    pairs: tuple[tuple[int, int], ...]
+
+    def draw(self, dice: random.Random) -> tuple[int, int]:
+        """Prompt and answer of one request."""
+        return self.pairs[int(dice.random() * len(self.pairs))]
+
+
+def seen(trace: Sequence[Arrival]) -> Sampled:
+    """The token counts of a trace."""
+    return Sampled(tuple((arrival.prompt, arrival.output) for arrival in trace))
 
 
 @dataclass(frozen=True)
@@ -125,7 +148,7 @@ def renewal(ramp: Ramp, seconds: float, dice: random.Random, cv: float = 1.0) ->
         ahead -= (1 - offset) * rate
 
 
-def synthetic(ramp: Ramp, lengths: Lengths, seconds: float, seed: int, cv: float = 1.0,
+def synthetic(ramp: Ramp, lengths: Sizes, seconds: float, seed: int, cv: float = 1.0,
               prompt_factor: Callable[[float], float] | None = None) -> list[Arrival]:
     """Arrivals of a rate and lengths; ``prompt_factor`` multiplies prompts at a time. Deterministic by seed.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from obs.errors import InputError
-from obs.simulate.arrivals import Lengths, constant, synthetic
+from obs.simulate.arrivals import Sizes, constant, synthetic
 from obs.simulate.engine import Replica, Request
 from obs.simulate.fleet import Slo
 from obs.simulate.hardware import Engine
@@ -32,7 +32,7 @@ class Capacity:
     attainment: float
 
 
-def load_test(engine: Engine, lengths: Lengths, rate: float, slo: Slo, seed: int, cv: float = 1.0,
+def load_test(engine: Engine, lengths: Sizes, rate: float, slo: Slo, seed: int, cv: float = 1.0,
               replicas: int = REPLICAS) -> Capacity:
     """A pool under a constant rate (of each replica) for half an hour; the first minutes do not count."""
     done: list[Request] = []
@@ -52,7 +52,7 @@ def load_test(engine: Engine, lengths: Lengths, rate: float, slo: Slo, seed: int
     return Capacity(rate, tokens, good / total if total else 1.0)
 
 
-def capacity(engine: Engine, lengths: Lengths, slo: Slo, seeds: int = 3, cv: float = 1.0) -> Capacity:
+def capacity(engine: Engine, lengths: Sizes, slo: Slo, seeds: int = 3, cv: float = 1.0) -> Capacity:
     """The highest rate, by bisection to 2 %, whose mean attainment over the seeds is WANTED; InputError when there is none."""
 
     def test(rate: float) -> Capacity:

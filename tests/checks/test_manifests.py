@@ -251,7 +251,7 @@ CONFIGS = {
     "labels": "labels: {pod: pod_name, namespace: ns}\ninterval: {scrape: 1m, evaluation: 30s}\nautoscaling: {workloads: "
               "[{name: a, namespace: x, kind: StatefulSet, engine: sglang, max_replicas: 3, longest_generation: 20m}]}",
     "all signals": "autoscaling: {workloads: [{name: a, namespace: x, kind: InferenceService, engine: trtllm-serve, "
-                   "max_replicas: 3, targets: {load_ratio: 0.7, projected_load_ratio: 0.85, saturation_ratio: 1, "
+                   "max_replicas: 3, targets: {load_ratio: 0.7, projected_load_ratio: 0.95, saturation_ratio: 1, "
                    "decode_demand_ratio: 1, kv_demand_ratio: 0.8, kv_usage_ratio: 0.9, requests_running: 40, "
                    "requests_waiting: 5}}]}",
 }  # fmt: skip

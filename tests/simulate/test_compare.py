@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import pty
+import random
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -172,6 +173,16 @@ def test_decode_capacities_are_as_profiled() -> None:
     at_it, above = (load_test(scenario.engine, scenario.lengths, share * rate, scenario.slo, 1) for share in (0.95, 1.3))
     assert at_it.attainment > WANTED - 0.015 > above.attainment
     assert at_it.tokens == pytest.approx(0.95 * scenario.decode_capacity, rel=0.03)
+
+
+def test_a_trace_is_profiled_with_its_own_lengths(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("time,prompt_tokens,output_tokens\n0,10,20\n1,3000,40\n")
+    own = replace(SCENARIOS["conversation"], trace="own.csv")
+    dice = random.Random(1)
+    assert {own.sizes(tmp_path).draw(dice) for _ in range(50)} == {(10, 20), (3000, 40)}
+    assert SCENARIOS["kv"].sizes(None) is SCENARIOS["kv"].lengths
+    with pytest.raises(InputError, match="needs own"):
+        own.sizes(None)
 
 
 @pytest.mark.parametrize("name", ["kv", "decode", "prefill"])

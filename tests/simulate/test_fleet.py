@@ -150,7 +150,7 @@ def test_nobody_ready_is_waited_for() -> None:
 
 # --- no data -------------------------------------------------------------------------------------------
 
-STEADY = synthetic(constant(8.0), CHAT, 600.0, 1)
+STEADY = synthetic(constant(8.7), CHAT, 600.0, 1)
 HASTY = replace(BEHAVIOR, down=replace(BEHAVIOR.down, window=120.0))
 """Two minutes of stabilisation: the usual five would hide a false scale-in for as long."""
 
