@@ -47,7 +47,7 @@ class Settings:
     finish_window: float = 60.0
     """The window for counters that move only when a request ends: at least a mean request's duration."""
     slope_window: float = 60.0
-    """The window of the arrivals' growth, and of the KV cache's until it is full."""
+    """The window of the arrivals' growth, and of the KV cache's where the time until it is full is told."""
     level_window: float = 30.0
     """In the projected load, the window of the KV cache's growth, and of arrivals that do not surely grow."""
     backlog_seconds: float = 30.0
