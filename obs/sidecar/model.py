@@ -85,7 +85,8 @@ LOAD = (
     "llm_time_to_first_token_mean_seconds", "llm_inter_token_latency_mean_seconds",
     "llm_request_latency_mean_seconds",
 )
-BESIDE = frozenset(name for name in LOAD if "throughput" in name or name.endswith("_mean_seconds"))
+_EXHAUSTION = "llm_kv_cache_exhaustion_seconds"
+BESIDE = frozenset((_EXHAUSTION, *(name for name in LOAD if "throughput" in name or name.endswith("_mean_seconds"))))
 """Those that no other signal is made of."""
 TRITON_LOAD = ("triton_model_pending_requests", "triton_model_queue_time_mean_seconds", "triton_model_batch_size_mean")
 
@@ -338,6 +339,7 @@ class _Computation:
         self.requests()
         self.kv_cache()
         if not BESIDE.isdisjoint(wanted):
+            self.exhaustion()
             self.throughput()
             self.latencies()
         self.demand()
@@ -380,8 +382,6 @@ class _Computation:
 
     def arrivals(self, points: Sequence[Point]) -> float | None:
         """Requests per second: counted, or from what finished and what was added to the running and waiting requests."""
-        if "arrivals" in self.latest.totals:
-            return window.rate(points, "arrivals")
         first = next((one for one in points if self.counts(one)), None)
         last = next((one for one in reversed(points) if self.counts(one)), None)
         if first is None or last is None or first is last:
@@ -418,16 +418,18 @@ class _Computation:
         if used is None and capacity and self.latest.gauges.get("kv_mean") is not None:
             used = self.latest.gauges["kv_mean"] * capacity
         self.put("llm_kv_cache_used_tokens", used, "no_capacity" if capacity is None else "missing_metric", source)
-        self.kv_slope = window.slope(self.slope_points, "kv_max")
+
+    def exhaustion(self) -> None:
+        slope = window.slope(self.slope_points, "kv_max")
         if self.kv is None:
-            self.put("llm_kv_cache_exhaustion_seconds", None, reason, self.state)
-        elif self.kv_slope is None:
-            self.put("llm_kv_cache_exhaustion_seconds", None, "no_history", self.state)
-        elif self.kv_slope <= MIN_SLOPE:
-            self.put("llm_kv_cache_exhaustion_seconds", None, "not_growing", self.state)
+            self.put(_EXHAUSTION, None, self.found["llm_kv_cache_usage_ratio"].reason, self.state)
+        elif slope is None:
+            self.put(_EXHAUSTION, None, "no_history", self.state)
+        elif slope <= MIN_SLOPE:
+            self.put(_EXHAUSTION, None, "not_growing", self.state)
         else:
-            seconds = (1 - self.latest.gauges.get("kv_max", self.kv)) / self.kv_slope
-            self.put("llm_kv_cache_exhaustion_seconds", min(MAX_EXHAUSTION, seconds), "", self.state)
+            seconds = (1 - self.latest.gauges.get("kv_max", self.kv)) / slope
+            self.put(_EXHAUSTION, min(MAX_EXHAUSTION, seconds), "", self.state)
 
     def throughput(self) -> None:
         totals = self.latest.totals

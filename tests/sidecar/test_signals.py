@@ -372,6 +372,13 @@ def test_chance_is_not_drawn_on() -> None:
     assert statistics.pstdev(projected for _, projected in quiet) < statistics.pstdev(load for load, _ in quiet)
 
 
+def test_a_fall_is_not_drawn_on() -> None:
+    """The rate falls from 10 to 5.5: the load is of the last 15 s, the projected one of the last 30 s, no less."""
+    load, projected = ramp(10.0, -0.05, 0.0)
+    assert load == pytest.approx((10 - 0.05 * 81.5) * 50 / 1000, rel=0.02)
+    assert projected == pytest.approx((10 - 0.05 * 74) * 50 / 1000, rel=0.02)
+
+
 def test_a_young_history_has_no_growth() -> None:
     pod = Pod()
     for second in range(28):
